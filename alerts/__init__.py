@@ -1,0 +1,1 @@
+"""TELLS. Channels and delivery. Knows nothing of jobs, runs or production."""

@@ -1,0 +1,1 @@
+"""NAMES. What to run, and what would prove it. Never starts or stops a process, never waits."""
