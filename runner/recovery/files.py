@@ -1,0 +1,50 @@
+"""Files that must be whole after a power cut, or not there at all."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+
+def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace `path` as a whole: write beside it, fsync, rename, fsync the directory.
+
+    A reader sees the old file or the new one; after a power cut too. Raises OSError.
+    """
+    beside = path.with_name(f".{path.name}.new")
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    try:
+        os.fchmod(fd, mode)  # the umask has no say in who may read a file of ours
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    os.replace(beside, path)
+    sync_directory(path.parent)
+
+
+def remove_durably(path: Path) -> None:
+    """Remove `path` so that it stays removed; nothing happens when it is not there."""
+    path.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_json(path: Path) -> dict[str, object] | None:
+    """The JSON object in a file; None when it is missing, unreadable or not one."""
+    try:
+        said = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return said if isinstance(said, dict) else None

@@ -1,0 +1,154 @@
+"""Everything needed to start a service again, as plain JSON, and what a run owes.
+
+`recovery.json` holds what the restore must not have to look up: explicit paths, argument vectors,
+expected identity. It is written before the first stop, never changed while the obligation is open,
+and read tolerantly: a field this version does not know is kept out of the way, not refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.recovery.files import read_json, remove_durably, write_durably
+
+NAME = "recovery.json"
+LAST_GOOD = "last-good.json"
+SCHEMA = 1
+SETTLE_S = 1.0
+READY_WITHIN_S = 900.0
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How one service is started, recognised and trusted again.
+
+    `supervisor` is one of {"kind": "process", argv, cwd, env, log, pidfile}, {"kind": "systemd",
+    unit, scope, invocation}, {"kind": "command", start, stop, status}. `probe` says what to ask
+    and what must come back; `identity` is what was recorded of the service while it served.
+    """
+
+    name: str
+    kind: str
+    host: str
+    port: int
+    supervisor: Json
+    probe: Json
+    identity: Json = field(default_factory=dict)
+    inputs: list[Json] = field(default_factory=list)
+    ready_within: float = READY_WITHIN_S
+    slowest_load: float | None = None
+    settle: float = SETTLE_S
+    fallbacks: list[Json] = field(default_factory=list)
+
+    @property
+    def patience(self) -> float:
+        """Seconds a start may take: what was learned never shortens what was granted."""
+        return max(self.ready_within, 3 * (self.slowest_load or 0.0))
+
+    def to_json(self) -> Json:
+        """Plain JSON, read back by `from_json`."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Recipe:
+        """The recipe in a JSON object. Raises KeyError when a part is missing that has no default."""
+        required = ("name", "kind", "host", "port", "supervisor", "probe")
+        optional = {name: said[name] for name in cls.__dataclass_fields__ if name in said}
+        return cls(**{name: said[name] for name in required} | optional)
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """One obligation: which run took which services down, and how a person is told.
+
+    `services` are in the order of starting; `stops` names those the run takes down. `ends_at` is
+    the run's lease in CLOCK_BOOTTIME seconds. `tell` are the channels as plain JSON.
+    """
+
+    run: str
+    job: str
+    boot: str
+    since: str
+    lock_name: str
+    services: list[Recipe]
+    stops: list[str]
+    ends_at: float | None = None
+    tell: list[Json] = field(default_factory=list)
+    schema: int = SCHEMA
+
+    @property
+    def stopped(self) -> list[Recipe]:
+        """The services this run takes down, in the order of starting."""
+        return [recipe for recipe in self.services if recipe.name in self.stops]
+
+    def to_json(self) -> Json:
+        """Plain JSON, read back by `from_json`."""
+        said = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return said | {"services": [recipe.to_json() for recipe in self.services]}
+
+    @classmethod
+    def from_json(cls, said: Mapping[str, Any]) -> Owed:
+        """The obligation in a JSON object. Raises KeyError, TypeError or ValueError."""
+        known = {name: said[name] for name in cls.__dataclass_fields__ if name in said}
+        known["services"] = [Recipe.from_json(recipe) for recipe in said["services"]]
+        return cls(**known)
+
+
+class Unreadable(Exception):
+    """`recovery.json` is there, and it cannot be read as one."""
+
+
+def write(state_dir: Path, owed: Owed) -> None:
+    """Make the obligation durable, before the first stop. Raises OSError."""
+    write_durably(state_dir / NAME, json.dumps(owed.to_json(), indent=1).encode())
+
+
+def read(state_dir: Path) -> Owed | None:
+    """The open obligation; None when nothing is owed. Raises Unreadable."""
+    path = state_dir / NAME
+    if not path.exists():
+        return None
+    said = read_json(path)
+    if said is None:
+        raise Unreadable(f"{path} is no JSON object")
+    try:
+        return Owed.from_json(said)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Unreadable(f"{path}: {error!r}") from error
+
+
+def close(state_dir: Path, served: list[Recipe]) -> None:
+    """Close the obligation: keep the recipes that were seen serving, then forget the debt.
+
+    The recipes kept are the next restore's last-known-good; a disk too full to keep them does not
+    keep the obligation open. Raises OSError when the debt itself cannot be removed.
+    """
+    if served:
+        with contextlib.suppress(OSError):
+            remember(state_dir, served)
+    remove_durably(state_dir / NAME)
+
+
+def remember(state_dir: Path, served: list[Recipe]) -> None:
+    """Keep recipes that were seen serving as the last-known-good. Raises OSError."""
+    known = last_good(state_dir) | {recipe.name: recipe for recipe in served}
+    said = {name: recipe.to_json() for name, recipe in known.items()}
+    write_durably(state_dir / LAST_GOOD, json.dumps(said, indent=1).encode())
+
+
+def last_good(state_dir: Path) -> dict[str, Recipe]:
+    """Service → the recipe that it was last seen serving with."""
+    found: dict[str, Recipe] = {}
+    for name, said in (read_json(state_dir / LAST_GOOD) or {}).items():
+        try:
+            found[name] = Recipe.from_json(said if isinstance(said, dict) else {})
+        except (KeyError, TypeError):
+            continue
+    return found
