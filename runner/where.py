@@ -1,0 +1,142 @@
+"""Where the configuration and the state directory are. Standard library only: recovery asks too.
+
+Must not know what the configuration means beyond the keys named here: a runner.toml that no
+longer validates must still lead recovery to its state directory.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import tzinfo
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+_SYSTEM = Path("/etc/runner/runner.toml")
+_STATE_DIR_LINE = re.compile(r"""^\s*state_dir\s*=\s*(["'])(/[^"']*)\1""", re.MULTILINE)
+_TABLE_LINE = re.compile(r"^\s*\[", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place where a configuration may lie: which rule names it, and whether it is there."""
+
+    rule: str
+    path: Path
+    there: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The configuration in use, and every place looked at on the way, in order."""
+
+    path: Path | None
+    looked: tuple[Place, ...]
+
+    @property
+    def in_words(self) -> str:
+        """The places looked at, for an error."""
+        return ", ".join(f"{place.path} ({place.rule})" for place in self.looked)
+
+
+def find_config(explicit: str | os.PathLike[str] | None = None) -> Found:
+    """The first configuration that is there; one asked for by name ends the search either way."""
+    looked: list[Place] = []
+    for rule, path, decides in _places(explicit):
+        place = Place(rule, path, path.is_file())
+        looked.append(place)
+        if place.there:
+            return Found(path, tuple(looked))
+        if decides:
+            break
+    return Found(None, tuple(looked))
+
+
+def _places(explicit: str | os.PathLike[str] | None) -> list[tuple[str, Path, bool]]:
+    if explicit is not None:
+        return [("--config", Path(explicit).absolute(), True)]
+    if named := os.environ.get("RUNNER_CONFIG"):
+        return [("$RUNNER_CONFIG", Path(named).absolute(), True)]
+    return [
+        ("./runner.toml", Path("runner.toml").absolute(), False),
+        ("$XDG_CONFIG_HOME", _xdg("XDG_CONFIG_HOME", ".config") / "runner.toml", False),
+        ("/etc", _SYSTEM, False),
+    ]
+
+
+def _xdg(name: str, default: str) -> Path:
+    base = os.environ.get(name, "")
+    # The XDG rules: a relative value is to be ignored.
+    root = Path(base) if base.startswith("/") else Path(os.path.expanduser("~")) / default
+    return root / "runner"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The file as plain TOML. Raises OSError, tomllib.TOMLDecodeError or UnicodeDecodeError."""
+    return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+
+
+def state_dir(config: Mapping[str, Any] | None = None) -> Path:
+    """The state directory: the configured one, else systemd's, else the user's own."""
+    named = (config or {}).get("state_dir")
+    if isinstance(named, str) and named.startswith("/"):
+        return Path(named)
+    if given := os.environ.get("STATE_DIRECTORY"):  # systemd may name several, joined by colons
+        return Path(given.split(":", 1)[0])
+    return _xdg("XDG_STATE_HOME", ".local/state")
+
+
+def state_dir_of(path: Path | None) -> Path:
+    """The state directory named by a configuration file that may be broken or missing."""
+    if path is None:
+        return state_dir()
+    try:
+        return state_dir(read(path))
+    except (OSError, ValueError):
+        pass
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except OSError:
+        return state_dir()
+    first_table = _TABLE_LINE.search(text)
+    line = _STATE_DIR_LINE.search(text, 0, first_table.start() if first_table else len(text))
+    return state_dir({"state_dir": line.group(2)} if line else None)
+
+
+def jobs_dir(config: Mapping[str, Any] | None, path: Path) -> Path:
+    """Where job files lie: the configured directory, else `jobs` beside the configuration."""
+    named = (config or {}).get("jobs_dir")
+    if isinstance(named, str) and named.startswith("/"):
+        return Path(named)
+    return path.parent / "jobs"
+
+
+def local_timezone() -> str:
+    """The IANA name of the box's own timezone, `UTC` where it cannot be told."""
+    candidates = [os.environ.get("TZ", "").removeprefix(":")]
+    try:
+        target = str(Path("/etc/localtime").readlink())
+        candidates.append(target.partition("zoneinfo/")[2])
+    except OSError:
+        pass
+    for name in candidates:
+        if name and _zone(name):
+            return name
+    return "UTC"
+
+
+def timezone(config: Mapping[str, Any] | None = None) -> tzinfo:
+    """The configured timezone; the box's own where the configured one is missing or unknown."""
+    named = (config or {}).get("timezone")
+    return (_zone(named) if isinstance(named, str) else None) or ZoneInfo(local_timezone())
+
+
+def _zone(name: str) -> ZoneInfo | None:
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError):
+        return None
+    except KeyError:  # ZoneInfoNotFoundError
+        return None
