@@ -331,6 +331,14 @@ def listening(port: int | None = None) -> list[Socket]:
     return [row for row in rows if port is None or row.port == port]
 
 
+def claimants(host: str, port: int) -> list[Socket]:
+    """The listeners that would answer for `host`:`port`, or keep somebody else from it."""
+    wild = ("0.0.0.0", "::")  # noqa: S104 - read here, never bound
+    return [
+        row for row in listening(port) if host in wild or row.address == host or row.address in wild
+    ]
+
+
 def established(port: int) -> int:
     """How many connections to this local port are open."""
     rows = _rows("/proc/net/tcp", v6=False, state="01")

@@ -114,3 +114,15 @@ def until(
             raise TimedOut(within)
         news = clock.pause(min(every, max(0.0, ends - clock.now())), waking)
         waking = [fd for fd in waking if fd not in news]
+
+
+def rest(seconds: float, *, clock: Clock, stop: Callable[[], str | None] = _nothing) -> None:
+    """Let a back-off pass before something is tried again. Raises Stopped when `stop` says so."""
+
+    def never() -> bool | None:
+        return None
+
+    try:
+        until(never, within=seconds, clock=clock, every=0.25, stop=stop)
+    except TimedOut:
+        return

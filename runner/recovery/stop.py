@@ -133,7 +133,7 @@ class Stop:
             return f"{name} does not end: {', '.join(map(describe, sorted(left)))}"
         if self._driver.standing().state == "active":
             return f"{name} was stopped and runs again: {self._revived_by()}"
-        if proc.listening(port):
+        if proc.claimants(self._recipe.host, port):
             who = ", ".join(map(describe, sorted(proc.owners(port)))) or "a process we may not see"
             return f"{name} has stopped, but port {port} is held by {who}"
         return ""
