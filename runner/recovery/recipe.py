@@ -69,7 +69,8 @@ class Owed:
     """One obligation: which run took which services down, and how a person is told.
 
     `services` are in the order of starting; `stops` names those the run takes down. `ends_at` is
-    the run's lease in CLOCK_BOOTTIME seconds. `tell` are the channels as plain JSON.
+    the run's lease in CLOCK_BOOTTIME seconds. `tell` are the channels as plain JSON. `timezone` is
+    a name of the tz database: times are told in it.
     """
 
     run: str
@@ -81,6 +82,8 @@ class Owed:
     stops: list[str]
     ends_at: float | None = None
     tell: list[Json] = field(default_factory=list)
+    timezone: str = "UTC"
+    trigger: str = "manual"
     schema: int = SCHEMA
 
     @property

@@ -13,6 +13,7 @@ import struct
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 NAME = "recovery.state"
 _SLOT = 8192
@@ -25,7 +26,7 @@ def _pack(sequence: int, payload: bytes) -> bytes:
     return _MAGIC + struct.pack("<I", zlib.crc32(body)) + body
 
 
-def _unpack(slot: bytes) -> tuple[int, dict[str, object]] | None:
+def _unpack(slot: bytes) -> tuple[int, dict[str, Any]] | None:
     if len(slot) < _HEAD.size:
         return None
     magic, crc, sequence, length = _HEAD.unpack_from(slot)
@@ -39,11 +40,11 @@ def _unpack(slot: bytes) -> tuple[int, dict[str, object]] | None:
     return (sequence, said) if isinstance(said, dict) else None
 
 
-def _slots(fd: int) -> list[tuple[int, dict[str, object]] | None]:
+def _slots(fd: int) -> list[tuple[int, dict[str, Any]] | None]:
     return [_unpack(os.pread(fd, _SLOT, index * _SLOT)) for index in (0, 1)]
 
 
-def read(state_dir: Path) -> dict[str, object]:
+def read(state_dir: Path) -> dict[str, Any]:
     """The newest slot that is whole; an empty dict when there is none."""
     try:
         fd = os.open(state_dir / NAME, os.O_RDONLY | os.O_CLOEXEC)
@@ -69,7 +70,7 @@ class StateFile:
         whole = [slot for slot in slots if slot is not None]
         newest = max(whole, key=lambda slot: slot[0]) if whole else None
         self._sequence = newest[0] if newest else 0
-        self._said: dict[str, object] = dict(newest[1]) if newest else {}
+        self._said: dict[str, Any] = dict(newest[1]) if newest else {}
         # never overwrite the only whole slot
         self._next = 1 if newest is not None and slots[0] is newest else 0
 
@@ -97,7 +98,7 @@ class StateFile:
         return True
 
     @property
-    def said(self) -> dict[str, object]:
+    def said(self) -> dict[str, Any]:
         """What is known so far."""
         return dict(self._said)
 
