@@ -1,0 +1,195 @@
+"""The verbs that must work when nothing else does: recover, guardian, status.
+
+Standard library only. Everything a person reads of them is written here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from runner import where
+from runner.files import publish
+from runner.outcome import USAGE, Outcome, exit_code
+from runner.recovery import recipe, recover, status
+from runner.recovery.drivers import driver
+from runner.recovery.guardian import guard
+from runner.until import RealClock
+from runner.words import clock, day_and_clock, duration, shown
+
+Json = dict[str, Any]
+
+_DOWN = exit_code(Outcome.PRODUCTION_DOWN)
+
+
+def _parser(verb: str, purpose: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"runner {verb}", description=purpose)
+    parser.add_argument("--config", help="the runner.toml to find the state directory in")
+    parser.add_argument("--state-dir", type=Path, help="the state directory itself")
+    return parser
+
+
+def _state_dir(given: argparse.Namespace) -> Path:
+    if given.state_dir is not None:
+        return Path(given.state_dir)
+    return where.state_dir_of(where.find_config(given.config).path)
+
+
+def _fail(message: str, *, as_json: bool) -> int:
+    if as_json:
+        print(
+            json.dumps({"error": {"code": USAGE, "where": None, "message": message, "remedy": ""}})
+        )
+    else:
+        print(f"runner: {message}", file=sys.stderr)
+    return USAGE
+
+
+def guardian_main(argv: Sequence[str]) -> int:
+    """`runner guardian RUN`: started by a run, never by a person."""
+    parser = _parser("guardian", "Keep a run's candidate, and restore production if the run dies.")
+    parser.add_argument("run")
+    given = parser.parse_args(argv)
+    try:
+        guard(_state_dir(given), given.run)
+    except (OSError, ValueError) as error:
+        return _fail(str(error), as_json=False)
+    return 0
+
+
+def recover_main(argv: Sequence[str]) -> int:
+    """`runner recover`: bring production back if a dead run owes it."""
+    parser = _parser("recover", "Bring production back if a dead run owes it; else only look.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="say nothing when nothing is owed")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    given = parser.parse_args(argv)
+    state_dir = _state_dir(given)
+    if given.dry_run:
+        return _would(state_dir, as_json=given.json)
+
+    def say(event: str, **detail: object) -> None:
+        if not (given.json or given.quiet):
+            words = ", ".join(f"{name} {value}" for name, value in detail.items() if value)
+            print(f"recover: {shown(event)} {shown(words)}", file=sys.stderr)
+
+    try:
+        done = recover.recover(state_dir, clock=RealClock(), say=say)
+    except OSError as error:
+        return _fail(f"{state_dir} cannot be used: {error.strerror}", as_json=given.json)
+    if given.json:
+        said = {"state": done.state, "said": done.said, "run": done.run}
+        print(json.dumps(said | {"production": done.production or None}))
+    elif not (given.quiet and done.state == "nothing"):
+        print(shown(done.said))
+    return _DOWN if done.state == "owed" or done.production.get("state") == "degraded" else 0
+
+
+def _would(state_dir: Path, *, as_json: bool) -> int:
+    try:
+        owed = recipe.read(state_dir)
+    except recipe.Unreadable as error:
+        return _fail(str(error), as_json=as_json)
+    steps = [
+        f"{one.name} is {driver(one).standing().state}; if it does not serve, start it by"
+        f" {one.supervisor['kind']}: {_how(one)}"
+        for one in (owed.stopped if owed else [])
+    ]
+    if as_json:
+        print(json.dumps({"owed": owed.run if owed else None, "would": steps}))
+    else:
+        print(f"run {owed.run} owes production" if owed else "nothing is owed")
+        for step in steps:
+            print(f"  {shown(step)}")
+    return 0
+
+
+def _how(one: recipe.Recipe) -> str:
+    supervisor = one.supervisor
+    if supervisor["kind"] == "systemd":
+        return f"systemctl start {supervisor['unit']}"
+    argv = supervisor.get("argv") or supervisor.get("start") or []
+    return " ".join(map(str, argv))
+
+
+def status_main(argv: Sequence[str]) -> int:
+    """`runner status`: is production serving now, and what stands open."""
+    parser = _parser("status", "Whether production serves now, and what stands open.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given = parser.parse_args(argv)
+    state_dir = _state_dir(given)
+    try:
+        said = status.status(state_dir)
+        _publish(state_dir, said)
+    except PermissionError:
+        told = status.published(state_dir)
+        if told is None:
+            message = f"{state_dir} may not be read by you, and nothing is published there"
+            return _fail(message, as_json=given.json)
+        said = told
+    if given.json:
+        print(json.dumps(said))
+    else:
+        _show(said)
+    return _DOWN if status.is_down(said) else 0
+
+
+def _publish(state_dir: Path, said: Json) -> None:
+    try:
+        publish(state_dir, "status", said | {"at": time.time()})
+    except OSError:
+        return  # only for other users' eyes
+
+
+def _show(said: Json) -> None:
+    whole = said["production"]
+    word = {"serving": "SERVING", "degraded": "DEGRADED", "down": "DOWN"}.get(whole["state"])
+    since = f" since {day_and_clock(whole.get('since'))}" if whole.get("since") else ""
+    print(
+        f"Production: {word}{since}"
+        if word
+        else "Production: nothing is known yet; see: runner check"
+    )
+    for one in whole["services"]:
+        model = one["said"].get("model_path") or one["said"].get("model_id") or ""
+        pids = ", ".join(map(str, one["pids"]))
+        print(
+            f"  {shown(one['name'])}: {one['state']} {shown(model)} {'pid ' + pids if pids else ''}"
+        )
+        if one["why"]:
+            print(f"    {shown(one['why'])}")
+    if (owed := said["obligation"]) is not None:
+        print(f"Owed: run {shown(owed['run'])} took production down ({shown(owed['phase'])})")
+        if said["run"] is None:
+            print("  nobody is restoring it now; on the box: runner recover")
+    if (run := said["run"]) is not None:
+        print(f"Running: {shown(run['run'])}, pid {run['pid']}, since {clock(run['since'])}")
+    if (drained := said["drained"]) is not None:
+        print(f"Drained since {day_and_clock(drained['since'])}: {shown(drained['reason'])}")
+    unsent = said["outbox"]
+    if unsent["unsent"]:
+        print(
+            f"Alerts not delivered: {unsent['unsent']}, the oldest {duration(unsent['oldest_s'])}"
+        )
+    if (last := said["last"]) is not None:
+        print(f"Last run: {shown(last['run'])}: {shown(last['headline'] or 'open')}")
+    if said["note"]:
+        print(f"Note: {shown(said['note'])}")
+
+
+VERBS = {
+    "recover": recover_main,
+    "restore": recover_main,
+    "guardian": guardian_main,
+    "status": status_main,
+}
+
+
+def main(verb: str, argv: Sequence[str]) -> int:
+    """Run one of VERBS; the exit code of the table in `runner.outcome`."""
+    return VERBS[verb](argv)

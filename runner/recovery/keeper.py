@@ -1,0 +1,134 @@
+"""The run's side of its guardian: summon it, and have it keep the candidate."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from preflight import proc
+from preflight.proc import Ident
+from runner.recovery import wire, world
+from runner.until import Clock, Hopeless, TimedOut, until
+
+READY_WITHIN_S = 15.0
+ANSWER_WITHIN_S = 10.0
+
+Json = dict[str, Any]
+
+
+class KeeperGone(Exception):
+    """The guardian has died, or does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How the candidate stands: its live pids, and its exit code once it has one."""
+
+    left: tuple[int, ...]
+    exit: int | None
+
+
+class Keeper:
+    """A guardian that has acknowledged."""
+
+    def __init__(self, lines: wire.Lines, who: Ident, cgroup: str | None) -> None:
+        self._lines, self.who, self.cgroup = lines, who, cgroup
+
+    def _ask(self, **asked: object) -> Json:
+        try:
+            self._lines.send(asked)
+            said = self._lines.receive()
+        except (OSError, ValueError) as error:
+            raise KeeperGone(
+                f"the guardian (pid {self.who.pid}) does not answer: {error}"
+            ) from error
+        if said is None:
+            raise KeeperGone(f"the guardian (pid {self.who.pid}) is gone")
+        return said
+
+    def spawn(
+        self, argv: Sequence[str], *, environment: Mapping[str, str], cwd: str | None, log: Path
+    ) -> Ident | str:
+        """Start the candidate; who it is, or why it did not start. Raises KeeperGone."""
+        said = self._ask(do="spawn", argv=list(argv), env=dict(environment), cwd=cwd, log=str(log))
+        who = Ident.from_json(said.get("who")) if said.get("ok") else None
+        return who if who is not None else str(said.get("why") or "it did not start")
+
+    def look(self) -> Kept:
+        """What lives of the candidate. Raises KeeperGone."""
+        said = self._ask(do="look")
+        return Kept(tuple(said.get("left") or ()), said.get("exit"))
+
+    def term(self) -> None:
+        """Ask the candidate to end. Raises KeeperGone."""
+        self._ask(do="term")
+
+    def kill(self) -> None:
+        """Kill all of the candidate. Raises KeeperGone."""
+        self._ask(do="kill")
+
+    def lease(self, ends_at: float | None) -> None:
+        """Be ended when CLOCK_BOOTTIME passes this. Raises KeeperGone."""
+        self._ask(do="lease", ends_at=ends_at)
+
+    def release(self) -> tuple[int, ...]:
+        """Hand over in order: the guardian leaves, unless candidates live. Raises KeeperGone."""
+        said = self._ask(do="release")
+        return tuple(said.get("left") or ())
+
+    @property
+    def alive(self) -> bool:
+        """Whether the guardian lives."""
+        return proc.alive(self.who)
+
+
+def summon(state_dir: Path, run: str, *, clock: Clock) -> Keeper:
+    """Start the guardian of a run and wait for its acknowledgement. Raises KeeperGone.
+
+    The obligation and the state must be on disk already: it refuses to guard nothing.
+    """
+    directory = state_dir / "runs" / run
+    child = world.spawn(
+        [
+            sys.executable,
+            "-I",
+            "-m",
+            "runner.recovery",
+            "guardian",
+            "--state-dir",
+            str(state_dir),
+            run,
+        ],
+        environment=world.scrubbed(os.environ),
+        cwd="/",
+        log=directory / "guardian.log",
+    )
+
+    def acknowledged() -> Keeper | None:
+        try:
+            lines = wire.Lines(wire.connect(directory, ANSWER_WITHIN_S))
+            lines.send({"do": "hello"})
+            said = lines.receive() or {}
+        except (OSError, ValueError):
+            return None
+        who = Ident.from_json(said.get("who"))
+        return Keeper(lines, who, said.get("cgroup")) if who is not None else None
+
+    def died() -> str | None:
+        if child.poll() is None:
+            return None
+        text = (directory / "guardian.log").read_text(encoding="utf-8", errors="replace").strip()
+        return f"exit code {child.returncode}: {text[-300:]}"
+
+    try:
+        return until(acknowledged, within=READY_WITHIN_S, clock=clock, every=0.005, hopeless=died)
+    except (TimedOut, Hopeless, OSError) as error:
+        child.kill()
+        child.wait()
+        raise KeeperGone(f"the guardian did not acknowledge: {error}") from error
+    finally:
+        child.returncode = child.returncode or 0  # nobody here waits for it: it outlives the run
