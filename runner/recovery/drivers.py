@@ -64,6 +64,23 @@ def idents(pids: set[int]) -> frozenset[Ident]:
     return frozenset(who for pid in pids if (who := proc.ident(pid)) is not None)
 
 
+def same_command(pid: int, argv: tuple[str, ...]) -> bool:
+    """Whether this process was started with this command.
+
+    A script shows its interpreter in front of it, and a shell that found the program by PATH shows
+    its bare name; the file that runs is the same.
+    """
+    line = proc.cmdline(pid)
+    if not line or len(line) < len(argv):
+        return False
+    shown = line[len(line) - len(argv) :]
+    if shown[1:] != argv[1:]:
+        return False
+    if shown[0] == argv[0]:
+        return True
+    return len(line) == len(argv) and proc.exe(pid) == os.path.realpath(argv[0])
+
+
 class ProcessDriver:
     """A plain process of our own user: detached, its output in a log file.
 
@@ -87,7 +104,7 @@ class ProcessDriver:
         """Active while a process with our argument vector lives."""
         heads = {who for who in self._known if proc.alive(who)}
         for pid in proc.pids():
-            if proc.cmdline(pid) == self._argv and proc.uid(pid) == os.getuid():
+            if same_command(pid, self._argv) and proc.uid(pid) == os.getuid():
                 who = proc.ident(pid)
                 # a candidate may run the same command; its tag tells it apart
                 if who is not None and proc.TAG not in (proc.environ(pid) or {}):
