@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
-from alerts.message import KINDS, Alert, DeliveryError, clean, digest, scrub, stamped
+from alerts.message import KINDS, Alert, DeliveryError, digest, scrub, stamped
 
 PACE: Final = (10.0, 60.0, 300.0, 900.0, 3600.0)
 """Seconds to the next try after the first, second, … failure; the last one stays."""
@@ -27,7 +27,7 @@ _COUNTED = re.compile(r"may have arrived, (\d+) of")
 
 
 class Row(Protocol):
-    """One row of the outbox; times are seconds since 1970, `body` holds text, kind and at."""
+    """One row of the outbox; times are seconds since 1970, `body` holds an alert as JSON."""
 
     @property
     def id(self) -> int: ...
@@ -101,14 +101,12 @@ def deliver_all(
 
 
 def alert_of(row: Row) -> Alert:
-    """The alert that a row of the outbox holds."""
-    text = clean(str(row.body.get("text") or row.body.get("first_line") or row.key))
-    at = row.body.get("at") or datetime.fromtimestamp(row.created, UTC).isoformat(
-        timespec="seconds"
-    )
+    """The alert that a row holds: first_line, text (the rest or the whole), at and kind."""
+    text = str(row.body.get("text") or "")
+    first = str(row.body.get("first_line") or text.partition("\n")[0] or row.key)
     return Alert(
         key=row.key,
-        first_line=text.partition("\n")[0],
+        first_line=first,
         text=text,
         at=str(at),
         kind=str(row.body.get("kind") or row.body.get("outcome") or "incident"),

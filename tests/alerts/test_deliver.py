@@ -199,6 +199,16 @@ def test_a_near_channel_alone_is_tried_again() -> None:
     assert outbox.deliver(file).sent == [1]
 
 
+def test_the_row_may_hold_the_first_line_apart() -> None:
+    """A body of first line and rest, and one of the whole text, are sent alike."""
+    bodies = ({"first_line": "DOWN", "text": "why"}, {"text": "DOWN\nwhy"}, {"first_line": "DOWN"})
+    outbox, channel = Outbox(), FakeChannel()
+    for number, body in enumerate(bodies):
+        outbox.rows[number] = FakeRow(id=number, body=body)
+        outbox.deliver(channel)
+    assert [text.splitlines()[:-1] for text in channel.texts] == [["DOWN", "why"]] * 2 + [["DOWN"]]
+
+
 def test_on_chooses_the_channel() -> None:
     """A channel gets the kinds that its `on` names; a test is told by all."""
     loud, quiet = FakeChannel(), FakeChannel(kind="command", on=("production down",))
