@@ -104,6 +104,9 @@ def alert_of(row: Row) -> Alert:
     """The alert that a row holds: first_line, text (the rest or the whole), at and kind."""
     text = str(row.body.get("text") or "")
     first = str(row.body.get("first_line") or text.partition("\n")[0] or row.key)
+    at = row.body.get("at") or datetime.fromtimestamp(row.created, UTC).isoformat(
+        timespec="seconds"
+    )
     return Alert(
         key=row.key,
         first_line=first,
