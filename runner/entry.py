@@ -1,0 +1,78 @@
+"""The console script: recovery and its kin before any third-party import, then everything else.
+
+A broken upgrade of a library must not stop production from coming back, so `recover`, `restore`,
+`guardian` and `status` are told apart here with the standard library alone.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from runner import __version__
+
+_WITH_VALUE = ("--config",)
+_NOBODY_READS = 141  # what a shell reports for a program ended by SIGPIPE
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command; returns the exit code of the table in `runner.outcome`."""
+    globals_, verb, rest = split(argv)
+    if verb is None and "--version" in globals_:
+        return _flushed(_version)
+    if verb in {"recover", "restore", "guardian", "status"}:
+        return _flushed(lambda: _without_third_parties(verb, [*_config(globals_), *rest]))
+    from runner.cli.app import main as everything_else  # noqa: PLC0415 - after the dispatch above
+
+    return _flushed(lambda: everything_else(list(argv)))
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
+    """The options before the verb, the verb, and what follows it."""
+    words = list(argv)
+    place = 0
+    while place < len(words) and words[place].startswith("-"):
+        place += 2 if words[place] in _WITH_VALUE else 1
+    verb = words[place] if place < len(words) else None
+    return words[:place], verb, words[place + 1 :]
+
+
+def _config(words: list[str]) -> list[str]:
+    """The `--config` among the options before the verb."""
+    kept: list[str] = []
+    for place, word in enumerate(words):
+        if word in _WITH_VALUE:
+            kept += words[place : place + 2]
+        elif word.startswith(tuple(f"{name}=" for name in _WITH_VALUE)):
+            kept.append(word)
+    return kept
+
+
+def _version() -> int:
+    print(f"runner {__version__}")
+    return 0
+
+
+def _without_third_parties(verb: str, argv: list[str]) -> int:
+    from runner.recovery.command import main as command  # noqa: PLC0415 - only what is asked for
+
+    return command(verb, argv)
+
+
+def _flushed(verb: Callable[[], int]) -> int:
+    """Run the verb; a full disk or a reader who left behind standard output changes no exit code."""
+    try:
+        code = verb()
+    except BrokenPipeError:  # a verb that was still printing: nobody reads on
+        code = _NOBODY_READS
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        # What is left in the buffer would make Python exit with a code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code
