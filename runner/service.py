@@ -3,9 +3,10 @@
 Must not know how it is stopped or started; its supervisor is data until recovery reads a recipe.
 """
 
+import types
 from abc import ABC
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, Union
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, Union, cast
 
 from pydantic import Field, model_validator
 
@@ -69,13 +70,14 @@ class Service(Server, ABC):
 
 def _service_of(kind: type[Server]) -> type[Service]:
     """The service that a kind of server makes; a new kind needs no line here."""
-    parts = {
-        "__module__": __name__,
-        "__doc__": f"A service of production of kind {kind.__name__}.",
-        "reserved": Service.reserved,
-    }
-    made: type[Service] = type(Service)(f"{kind.__name__}Service", (kind, Service), parts)
-    return made
+
+    def body(names: dict[str, Any]) -> None:
+        names["__module__"] = __name__
+        names["__doc__"] = f"A service of production that is a {kind.__name__}."
+        names["reserved"] = Service.reserved
+
+    made = types.new_class(f"{kind.__name__}Service", (kind, Service), exec_body=body)
+    return cast("type[Service]", made)
 
 
 if TYPE_CHECKING:
