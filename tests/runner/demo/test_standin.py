@@ -1,17 +1,20 @@
 """The stand-in server misbehaves exactly as told, and otherwise answers as llama-server does."""
 
+import json
 import os
 import re
 import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 from preflight import proc
-from tests.servers import STANDIN, Child, soon
+from runner.demo import models
+from tests.servers import PINNED, STANDIN, Child, llama_server, needs_llama_server, soon
 
 Start = Callable[..., Child]
 
@@ -138,6 +141,81 @@ def test_openai_only_has_no_counters(standin: Start) -> None:
     server = standin("--openai-only", "--metrics").ready()
     assert [server.status(path) for path in ("/props", "/slots", "/metrics")] == [404] * 3
     assert "timings" not in server.post("/v1/completions", prompt="a", max_tokens=5).json()
+
+
+def events(child: Child, **body: Any) -> list[dict[str, Any]]:
+    """The events of a streamed completion."""
+    lines = child.post("/completion", stream=True, **body).text.splitlines()
+    return [json.loads(line.removeprefix("data: ")) for line in lines if line]
+
+
+def test_completion_streams_progress_words_and_timings(standin: Start) -> None:
+    """A reader of the stream can watch the prompt, and has the counts at the end."""
+    server = standin().ready()
+    *words, last = events(server, prompt=[7] * 3000, n_predict=4, return_progress=True)
+    progress = [each["prompt_progress"]["processed"] for each in words if "prompt_progress" in each]
+    assert progress == [0, 3000]
+    assert len("".join(each["content"] for each in words).split()) == 4
+    assert last["stop"] is True
+    assert last["timings"]["prompt_n"] == 3000
+    assert last["timings"]["predicted_n"] == 4
+
+
+def test_refusal_of_a_stream_is_an_error_of_its_own(standin: Start) -> None:
+    """A prompt that is too long is refused before the stream begins."""
+    refused = standin("-c", "256").ready().post("/completion", prompt=[1] * 300, stream=True)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["type"] == "exceed_context_size_error"
+
+
+def test_embeds(standin: Start) -> None:
+    """A production may be an embedding service."""
+    answer = standin().ready().post("/v1/embeddings", input="two words").json()
+    assert answer["usage"]["prompt_tokens"] == 2
+    assert answer["data"][0]["embedding"]
+
+
+def keys(value: object, at: str = "") -> set[str]:
+    """Every path of keys in a JSON value; lists by their first item."""
+    if isinstance(value, dict):
+        return {at} | {key for name, inner in value.items() for key in keys(inner, f"{at}/{name}")}
+    if isinstance(value, list) and value:
+        return keys(value[0], f"{at}/0")
+    return {at}
+
+
+@pytest.mark.real
+@needs_llama_server
+def test_answers_in_the_shapes_of_the_real_one(standin: Start, tmp_path: Path) -> None:
+    """Whatever the stand-in says, the real llama-server says under the same keys."""
+    (path,) = models.write("mtp", tmp_path / "real.gguf")
+    speculate = ("--spec-type", "draft-mtp", "--metrics", "-np", "1", "-c", "4096")
+    argv = (str(llama_server()), "-m", str(path), "-t", "2", *speculate)
+    standing_in = standin(*speculate).ready()
+    chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 20}
+    prompt = {"prompt": "one two three", "n_predict": 20, "temperature": 0.0}
+    stream = {**prompt, "return_progress": True}
+    with Child(argv, tmp_path / "real.log", PINNED) as real:
+        real.ready()
+        for ask in (
+            lambda server: server.get("/health").json(),
+            lambda server: server.get("/props").json(),
+            lambda server: server.get("/slots").json(),
+            lambda server: server.get("/v1/models").json(),
+            lambda server: server.post("/tokenize", content="one two").json(),
+            lambda server: server.post("/completion", **prompt).json(),
+            lambda server: server.post("/v1/completions", prompt="a", max_tokens=20).json(),
+            lambda server: server.post("/v1/chat/completions", **chat).json(),
+            lambda server: events(server, **stream)[0],
+            lambda server: events(server, **stream)[-2],
+            lambda server: events(server, **stream)[-1],
+        ):
+            assert keys(ask(standing_in)) <= keys(ask(real))
+        names = [
+            {line.split()[2] for line in server.get("/metrics").text.splitlines() if "TYPE" in line}
+            for server in (standing_in, real)
+        ]
+        assert names[0] <= names[1]
 
 
 def test_key_is_wanted_where_llama_server_wants_it(standin: Start) -> None:

@@ -1,18 +1,14 @@
-"""How the stand-in server makes up its answers and counts them. Standard library only.
-
-It knows tokens and counters; HTTP is `standin_api`'s, and the life of the process `standin`'s.
-"""
+"""How the stand-in makes up its answers and counts them; knows tokens, and nothing of HTTP."""
 
 import os
 import re
-import select
-import socket
 import sys
 import threading
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from runner.demo.standin.flags import Flags
 from runner.until import RealClock
 
 _CLOCK = RealClock()
@@ -20,56 +16,6 @@ _PROMPT_SPEED = 200_000.0  # tokens per second
 _SPEED, _SPEED_DRAFTING = 2_000.0, 3_000.0
 _ACCEPTED = (3, 1, 2, 0, 3, 2, 1, 3)  # of each draft, in turn
 _WORDS = ("no", "model", "runs", "here", "this", "stand", "in", "server", "makes", "words", "up")
-
-
-@dataclass
-class Flags:
-    """The command line; `standin` tells what each flag does."""
-
-    host: str = "127.0.0.1"
-    port: int = 8080
-    model: str = ""
-    draft: str = ""
-    alias: str = ""
-    api_key: str = ""
-    ctx_size: int = 4096
-    parallel: int = 1
-    metrics: bool = False
-    spec_type: str = ""
-    n_max: int = 3
-    load_seconds: float = 0.0
-    never_ready: bool = False
-    health_only: bool = False
-    models_200_while_loading: bool = False
-    die_on_load: bool = False
-    die_after: float = 0.0
-    die_at_request: int = 0
-    fatal_line: str = ""
-    ignore_term: bool = False
-    term_needs_two: bool = False
-    hold_request: str = ""
-    slow: float = 0.0
-    no_mtp: bool = False
-    wrong_model: bool = False
-    shrink_ctx: int = 0
-    openai_only: bool = False
-    spawn_child: bool = False
-    leave_child_on_exit: bool = False
-
-    @property
-    def context(self) -> int:
-        """Tokens that one slot holds; llama-server pads what was asked to a multiple of 256."""
-        return self.shrink_ctx or -(-self.ctx_size // self.parallel // 256) * 256
-
-    @property
-    def speculates(self) -> bool:
-        """True where drafts are really made."""
-        return self.spec_type not in ("", "none") and not self.no_mtp
-
-    @property
-    def served(self) -> str:
-        """The model that it claims to serve."""
-        return "/models/another.gguf" if self.wrong_model else self.model
 
 
 class Log:
@@ -105,8 +51,38 @@ class Counters:
 
 
 @dataclass(frozen=True)
+class Ask:
+    """One prompt, and how it is to be answered; `gone` tells that nobody waits any more."""
+
+    prompt: list[int]
+    wanted: int
+    greedy: bool
+    reuse: bool
+    gone: Callable[[], bool]
+
+
+@dataclass(frozen=True)
+class Read:
+    """So much of the prompt is read."""
+
+    total: int
+    cached: int
+    processed: int
+    ms: float
+
+
+@dataclass(frozen=True)
+class Word:
+    """One generated token."""
+
+    text: str
+    token: int
+    number: int
+
+
+@dataclass(frozen=True)
 class Reply:
-    """One answered prompt."""
+    """One answered prompt: the last event of an answer."""
 
     text: str
     prompt_tokens: int
@@ -149,45 +125,48 @@ class Engine:
         """The words of tokens that were seen before."""
         return "".join(self._pieces.get(token, f" {token}") for token in tokens)
 
-    def answer(
-        self, prompt: list[int], wanted: int, *, greedy: bool, reuse: bool, sock: socket.socket
-    ) -> Reply:
-        """Generate `wanted` tokens; the same text for the same prompt when greedy."""
-        if len(prompt) >= self.flags.context:
-            size = f"request ({len(prompt)} tokens) exceeds the available context size "
+    def answer(self, ask: Ask) -> Iterator[Read | Word | Reply]:
+        """Generate what is asked, each event at its time; the Reply comes last."""
+        if len(ask.prompt) >= self.flags.context:
+            size = f"request ({len(ask.prompt)} tokens) exceeds the available context size "
             message = f"{size}({self.flags.context} tokens), try increasing it"
-            more = {"n_prompt_tokens": len(prompt), "n_ctx": self.flags.context}
+            more = {"n_prompt_tokens": len(ask.prompt), "n_ctx": self.flags.context}
             raise Refused(400, "exceed_context_size_error", message, **more)
         with self._slot:
             self.processing = True
             try:
-                return self._answer(prompt, wanted, greedy=greedy, reuse=reuse, sock=sock)
+                self._misbehave(ask)
+                yield from self._answer(ask)
             finally:
                 self.processing = False
 
-    def _answer(
-        self, prompt: list[int], wanted: int, *, greedy: bool, reuse: bool, sock: socket.socket
-    ) -> Reply:
+    def _misbehave(self, ask: Ask) -> None:
         self._requests += 1
         if self._requests == self.flags.die_at_request:
             os._exit(1)
-        if self.flags.hold_request and self.flags.hold_request in self.text(prompt):
-            while not select.select([sock], [], [], 0.02)[0]:
-                pass
+        if self.flags.hold_request and self.flags.hold_request in self.text(ask.prompt):
+            while not ask.gone():
+                _CLOCK.pause(0.02)
             raise ConnectionAbortedError
-        cached = _common(prompt, self._cached) if reuse else 0
-        wanted = min(wanted, self.flags.context - len(prompt))
+
+    def _answer(self, ask: Ask) -> Iterator[Read | Word | Reply]:
+        prompt, started = ask.prompt, _CLOCK.now()
+        cached = _common(prompt, self._cached) if ask.reuse else 0
+        wanted = min(ask.wanted, self.flags.context - len(prompt))
         fresh = len(prompt) - cached
-        drafted, accepted = self._draft(wanted)
         speed = self.flags.slow or (_SPEED_DRAFTING if self.flags.speculates else _SPEED)
         prompt_s, predicted_s = fresh / _PROMPT_SPEED, wanted / speed
-        started = _CLOCK.now()
-        while (left := started + prompt_s + predicted_s - _CLOCK.now()) > 0:
-            _CLOCK.pause(left)
-        start = zlib.crc32(str(prompt).encode()) + (0 if greedy else self._requests)
-        words = (_WORDS[(start + offset) % len(_WORDS)] for offset in range(wanted))
-        text = "".join(f" {word}" for word in words)
-        self._cached = prompt + self.tokens(text)
+        yield Read(len(prompt), cached, cached, 0.0)
+        _until(started + prompt_s)
+        yield Read(len(prompt), cached, len(prompt), prompt_s * 1000)
+        first = zlib.crc32(str(prompt).encode()) + (0 if ask.greedy else self._requests)
+        words = [f" {_WORDS[(first + number) % len(_WORDS)]}" for number in range(wanted)]
+        generated = self.tokens("".join(words))
+        for number, (word, token) in enumerate(zip(words, generated, strict=True), 1):
+            _until(started + prompt_s + number / speed)
+            yield Word(word, token, number)
+        drafted, accepted = self._draft(wanted)
+        self._cached = prompt + generated
         self._count(cached, fresh, prompt_s, wanted, predicted_s)
         timings: dict[str, float] = {
             "cache_n": cached,
@@ -203,7 +182,7 @@ class Engine:
         if drafted:
             timings |= {"draft_n": drafted, "draft_n_accepted": accepted}
         self._print_timing(timings, len(prompt))
-        return Reply(text, len(prompt), timings)
+        yield Reply("".join(words), len(prompt), timings)
 
     def _draft(self, wanted: int) -> tuple[int, int]:
         """Draft as often as `wanted` tokens need; returns tokens drafted and accepted."""
@@ -264,6 +243,11 @@ class Engine:
         for position, count in enumerate(self.counters.per_position):
             lines.append(f'{accepted}{{position="{position}"}} {count}')
         return "\n".join(lines) + "\n"
+
+
+def _until(due: float) -> None:
+    while (left := due - _CLOCK.now()) > 0:
+        _CLOCK.pause(left)
 
 
 def _common(prompt: list[int], cached: list[int]) -> int:

@@ -34,22 +34,14 @@ import threading
 from pathlib import Path
 from types import FrameType
 
-from runner.demo.standin_api import Api, server
-from runner.demo.standin_engine import Engine, Flags, Log
+from runner.demo.standin.api import Api
+from runner.demo.standin.engine import Engine, Log
+from runner.demo.standin.flags import Flags, parse
+from runner.demo.standin.http import Server
 from runner.until import RealClock
 
 _CLOCK = RealClock()
 _CHILD_LIVES = "300"  # seconds; a child that no test found must not stay for ever
-_SPELLINGS = {
-    "-m": "model",
-    "-md": "draft",
-    "--model-draft": "draft",
-    "--spec-draft-model": "draft",
-    "-c": "ctx_size",
-    "-np": "parallel",
-    "-a": "alias",
-    "--spec-draft-n-max": "n_max",
-}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -68,7 +60,7 @@ def main(argv: list[str] | None = None) -> int:
         log("I", "srv", "leave_child", f"child {_child()}")
     api = Api(flags, Engine(flags, log))
     try:
-        listening = server(api)
+        listening = Server(api)
     except OSError:
         where = f"hostname: {flags.host}, port: {flags.port}"
         log("E", "srv", "start", f"couldn't bind HTTP server socket, {where}")
@@ -91,22 +83,6 @@ def main(argv: list[str] | None = None) -> int:
     for mapped in maps:
         mapped.close()
     return 0
-
-
-def parse(words: list[str]) -> Flags:
-    """Read the flags that the stand-in knows; anything else is passed over."""
-    flags = Flags()
-    rest = iter(words)
-    for word in rest:
-        name = _SPELLINGS.get(word, re.sub("^--", "", word).replace("-", "_"))
-        if name not in Flags.__annotations__ or not word.startswith("-"):
-            continue
-        known = getattr(flags, name)
-        if isinstance(known, bool):
-            setattr(flags, name, True)
-        else:
-            setattr(flags, name, type(known)(next(rest)))
-    return flags
 
 
 class _CannotLoadError(Exception):

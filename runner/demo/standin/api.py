@@ -1,21 +1,16 @@
-"""What the stand-in server answers, path by path, in llama-server's shapes (b10434).
+"""What the stand-in answers, path by path, in llama-server's shapes (b10434)."""
 
-Standard library only. It knows HTTP; the answers are `standin_engine`'s.
-"""
-
-import json
 import threading
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from runner.demo.standin_engine import Engine, Flags, Refused, Reply
+from runner.demo.standin.engine import Ask, Engine, Read, Refused, Reply, Word
+from runner.demo.standin.flags import Flags
 
-_JSON = "application/json; charset=utf-8"
 _BUILD = "stand-in"
 _PUBLIC = ("/health", "/v1/health", "/models", "/v1/models")
-_OPENAI = ("/health", "/v1/models", "/v1/completions", "/v1/chat/completions")
-_COMPLETIONS = ("/completion", "/completions", "/v1/completions", "/v1/chat/completions")
+_OPENAI = ("/health", "/v1/models", "/v1/embeddings", "/v1/completions", "/v1/chat/completions")
+_COMPLETIONS = ("/completion", "/completions", *_OPENAI[2:])
 
 
 class Api:
@@ -53,8 +48,13 @@ class Api:
             raise Refused(404, "not_found_error", "File Not Found")
         return answers[path]()
 
-    def post(self, path: str, key: str | None, body: dict[str, Any], sock: Any) -> dict[str, Any]:
-        """Answer a POST; `sock` tells whether the client still waits."""
+    def post(
+        self, path: str, key: str | None, body: dict[str, Any], gone: Callable[[], bool]
+    ) -> dict[str, Any] | Iterator[dict[str, Any]]:
+        """Answer a POST, with an iterator where a stream was asked for.
+
+        `gone` tells whether the client has left.
+        """
         self._admit(path, key)
         if path == "/tokenize":
             return {"tokens": self.engine.tokens(body["content"])}
@@ -64,22 +64,39 @@ class Api:
             raise Refused(404, "not_found_error", "File Not Found")
         if self.flags.health_only:
             raise Refused(500, "server_error", "the stand-in was told to fail completions")
-        prompt = body.get("prompt")
-        if "messages" in body:
-            prompt = "\n".join(str(message["content"]) for message in body["messages"])
+        prompt = self.engine.tokens(_prompt(body))
+        if path == "/v1/embeddings":
+            return _embedding(len(prompt))
         asked = body.get(
             "n_predict", body.get("max_completion_tokens", body.get("max_tokens", 128))
         )
-        reply = self.engine.answer(
-            self.engine.tokens(prompt),
-            int(asked),
-            greedy=float(body.get("temperature", 0.8)) == 0.0,
-            reuse=bool(body.get("cache_prompt", True)),
-            sock=sock,
+        greedy = float(body.get("temperature", 0.8)) == 0.0
+        events = self.engine.answer(
+            Ask(prompt, int(asked), greedy, bool(body.get("cache_prompt", True)), gone)
         )
+        if path == "/completion" and body.get("stream"):
+            return self._stream(events, progress=bool(body.get("return_progress")))
+        reply = _last(events)
         if path in ("/completion", "/completions"):
             return self._completion(reply)
         return self._openai(reply, chat="messages" in body)
+
+    def _stream(
+        self, events: Iterator[Read | Word | Reply], *, progress: bool
+    ) -> Iterator[dict[str, Any]]:
+        """The events of a completion, as they come."""
+        total = 0
+        for event in events:
+            common = {"index": 0, "stop": False, "id_slot": -1, "tokens_evaluated": total}
+            match event:
+                case Read():
+                    total = event.total
+                    if progress:
+                        yield common | _progress(event)
+                case Word(text, token, number):
+                    yield common | {"content": text, "tokens": [token], "tokens_predicted": number}
+                case Reply():
+                    yield self._completion(event) | {"content": ""}
 
     def _admit(self, path: str, key: str | None) -> None:
         flags = self.flags
@@ -175,53 +192,35 @@ class Api:
         return answer if self.flags.openai_only else answer | {"timings": reply.timings}
 
 
-def server(api: Api) -> ThreadingHTTPServer:
-    """Bind the port; raises OSError where somebody has it."""
+def _progress(read: Read) -> dict[str, Any]:
+    return {
+        "content": "",
+        "tokens": [0],
+        "tokens_predicted": 0,
+        "tokens_evaluated": read.total,
+        "prompt_progress": {
+            "total": read.total,
+            "cache": read.cached,
+            "processed": read.processed,
+            "time_ms": read.ms,
+        },
+    }
 
-    class Handler(BaseHTTPRequestHandler):
-        server_version = "llama.cpp (stand-in)"
-        sys_version = ""
 
-        def do_GET(self) -> None:
-            self._reply(lambda: api.get(self._path(), self._key()))
+def _prompt(body: dict[str, Any]) -> object:
+    if "messages" in body:
+        return "\n".join(str(message["content"]) for message in body["messages"])
+    return body.get("prompt", body.get("input"))
 
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            self._reply(lambda: api.post(self._path(), self._key(), body, self.connection))
 
-        def _path(self) -> str:
-            return self.path.partition("?")[0]
+def _last(events: Iterator[Read | Word | Reply]) -> Reply:
+    *_, reply = events
+    if not isinstance(reply, Reply):
+        raise TypeError("an answer ends with its Reply")
+    return reply
 
-        def _key(self) -> str | None:
-            bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
-            return bearer or self.headers.get("X-Api-Key")
 
-        def _reply(self, answer: Any) -> None:
-            api.enter(1)
-            try:
-                self._send(200, answer())
-            except Refused as refusal:
-                self._send(refusal.code, refusal.body)
-            except ConnectionError:
-                self.close_connection = True
-            finally:
-                api.enter(-1)
-
-        def _send(self, code: int, answer: Any) -> None:
-            text = isinstance(answer, str)
-            content = answer.encode() if text else json.dumps(answer).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "text/plain; version=0.0.4" if text else _JSON)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: Any) -> None:
-            """llama-server logs no requests."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-        request_queue_size = 64
-        block_on_close = False  # `busy` tells; a client that never leaves must stay visible
-
-    return Server((api.flags.host, api.flags.port), Handler)
+def _embedding(tokens: int) -> dict[str, Any]:
+    vector = {"object": "embedding", "index": 0, "embedding": [0.6, 0.8]}
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "model": "stand-in", "data": [vector], "usage": usage}
