@@ -7,12 +7,12 @@ With a journal the alert is an outbox row, written with the outcome in one trans
 from __future__ import annotations
 
 import contextlib
-import time
 from pathlib import Path
 from typing import Any
 
 from alerts import plain
-from alerts.message import Alert, DeliveryError, stamped
+from alerts.deliver import deliver_all
+from alerts.message import Alert, DeliveryError
 from runner.journal import Journal, JournalError
 from runner.outcome import Outcome, exit_code
 from runner.recovery import account
@@ -80,17 +80,20 @@ def _write(
             ended=clock.wall(),
         )
     else:
-        # the run has its outcome; what is new is only how production stands now
-        journal.post(_news_key(owed, whole, row, scale), body, owed.run)
+        # the run has its outcome; what may be new is only how production stands now
+        key = _news_key(owed, whole, row, scale)
+        if key is not None:
+            journal.post(key, body, owed.run)
 
 
-def _news_key(owed: Owed, whole: Json, row: Json, scale: Scale) -> str:
-    """One alert when production is back, and one each time that it is still down for longer."""
+def _news_key(owed: Owed, whole: Json, row: Json, scale: Scale) -> str | None:
+    """What a person has not been told of yet: that it is back, or that it is still down.
+
+    None when the run itself saw production serving: then there is no news.
+    """
     if whole["state"] != "down":
-        if row.get("outcome") in {Outcome.PRODUCTION_DOWN, Outcome.INTERRUPTED}:
-            was_up = (row.get("production") or {}).get("state") in {"serving", "degraded"}
-            return f"{owed.run}:{row['outcome']}" if was_up else f"{owed.run}:back"
-        return f"{owed.run}:{row['outcome']}"
+        was_up = (row.get("production") or {}).get("state") in {"serving", "degraded"}
+        return None if was_up else f"{owed.run}:back"
     since = account.down_for(whole, scale)
     passed = sum(since >= limit for limit in AGAIN_AFTER_S)
     hours = int(since // 3600) if passed == len(AGAIN_AFTER_S) else 0
@@ -176,42 +179,14 @@ def _result(owed: Owed, known: Json, whole: Json, alert: Alert, scale: Scale) ->
     }
 
 
-def flush(journal: Journal, specs: list[Json]) -> int:
-    """Deliver what is due in the outbox over plain channels; how many rows are still unsent.
-
-    A row is marked only after a channel took it.
-    """
-    channels = plain.channels(specs)
-    left = 0
-    for row in journal.outbox(unsent=True):
-        if row.next_at > time.time():
-            left += 1
-            continue
-        alert = stamped(_of_row(row.key, row.body), row.tries + 1)
-        errors: list[str] = []
-        for channel in channels:
-            if channel.on is not None and alert.kind not in channel.on:
-                continue
-            try:
-                note = channel.deliver(alert, within=DELIVER_WITHIN_S)
-            except DeliveryError as error:
-                errors.append(f"{channel.kind}: {error}")
-            else:
-                journal.sent(row.id, f"{channel.kind}: {note}")
-                break
-        else:
-            left += 1
-            journal.failed(row.id, "; ".join(errors) or "no channel", time.time() + 60)
-    return left
-
-
-def _of_row(key: str, body: Json) -> Alert:
-    return Alert(
-        key=key,
-        first_line=str(body.get("first_line", "")),
-        text=str(body.get("text", "")),
-        at=str(body.get("at", "")),
-        kind=str(body.get("kind", "incident")),
+def flush(journal: Journal, specs: list[Json]) -> None:
+    """Deliver what is due in the outbox, over the channels that need no installed package."""
+    deliver_all(
+        journal.outbox(unsent=True),
+        plain.channels(specs),
+        mark_sent=journal.sent,
+        mark_failed=journal.failed,
+        within=DELIVER_WITHIN_S,
     )
 
 

@@ -1,0 +1,337 @@
+"""What must serve: looked at, written down as recipes, stopped with proof. Knows no job.
+
+The way back is not here: it is `runner.recovery.restore`, which needs nothing of this page but the
+recipes that were made on it.
+"""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.servers.base import Command
+from preflight import proc
+from preflight.box import Box
+from preflight.proc import Ident
+from preflight.rings import Gate
+from runner.recovery import probe
+from runner.recovery.drivers import Standing, driver
+from runner.recovery.keeper import Keeper
+from runner.recovery.probe import Look
+from runner.recovery.recipe import Recipe
+from runner.recovery.state import StateFile
+from runner.recovery.stop import Halt, Stop, households
+from runner.settings import Service
+from runner.until import Clock, Stopped, TimedOut, until
+
+MEMORY_BACK_S = 60.0
+GPU_WITHIN_S = 20.0
+STABLE_MIB = 16
+"""Two looks at a GPU's free memory that differ by less show the same: a desktop moves a little."""
+
+Nothing = Callable[[], str | None]
+
+
+class StopRefused(Exception):
+    """Production may not be stopped now; nothing was touched."""
+
+
+class StopFailed(Exception):
+    """Production was asked to stop, and a proof that it has does not hold. Go back, and say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One service as it was found: how it can be started again, and what it answered."""
+
+    service: Service
+    recipe: Recipe
+    command: Command
+    standing: Standing
+    look: Look
+    family: frozenset[Ident]
+
+    @property
+    def up(self) -> bool:
+        """Whether it is there at all."""
+        return bool(self.family)
+
+
+def _configured(service: Service) -> Command:
+    """The command its fields make; empty where the supervisor owns the command line."""
+    try:
+        return service.command_line()
+    except ValueError:
+        return Command(())
+
+
+def _live(port: int, family: frozenset[Ident], heads: frozenset[Ident]) -> int | None:
+    """The pid whose command line tells what runs: the listener of the family, else its head."""
+    members = {who.pid for who in family}
+    listening = sorted(proc.owners(port) & members)
+    if listening:
+        return listening[0]
+    return min((who.pid for who in heads), default=None)
+
+
+def survey(service: Service, *, slowest_load: float | None = None) -> Found:
+    """Look at one service without waking, loading or asking anything of its model."""
+    port = service.port or 0
+    configured = _configured(service)
+    recipe = Recipe(
+        name=service.name,
+        kind=service.kind,
+        host=service.host or "127.0.0.1",
+        port=port,
+        supervisor=service.supervisor.recipe(configured),
+        probe=service.ready(api_key=service.key_spec()),
+        ready_within=float(service.ready_within),
+        slowest_load=slowest_load,
+        fallbacks=[_fallback(service, other) for other in service.fallen_back()],
+    )
+    drive = driver(recipe)
+    standing = drive.standing()
+    family = households(drive, port)
+    pid = _live(port, family, standing.heads)
+    if pid is None:
+        return Found(service, recipe, configured, standing, Look("silent"), family)
+    return _known(service, recipe, standing, family, pid)
+
+
+def _known(
+    service: Service, recipe: Recipe, standing: Standing, family: frozenset[Ident], pid: int
+) -> Found:
+    """A service that is there: its recipe from what really runs, not from what was configured."""
+    argv = proc.cmdline(pid) or ()
+    command = Command(argv, proc.environ(pid) or dict(service.env), proc.cwd(pid))
+    seen = service.seen(command)
+    asked = seen.ready(api_key=seen.key_spec())
+    look = probe.health(asked)
+    if look.serving:
+        look = probe.identity(asked)
+    supervisor = dict(recipe.supervisor)
+    if supervisor["kind"] == "process":
+        head = min(standing.heads, key=lambda who: who.start, default=None)
+        # exactly so: its own environment and directory, not those of whoever restores
+        supervisor["env"] = (proc.environ(head.pid) if head else None) or supervisor["env"]
+        supervisor["cwd"] = (proc.cwd(head.pid) if head else None) or supervisor["cwd"]
+    who = proc.ident(pid)
+    identity = {
+        "who": who.to_json() if who else None,
+        "pid": pid,
+        "start": who.start if who else None,
+        "uid": proc.uid(pid),
+        "token": standing.token,
+        "argv": list(argv),
+        "said": look.identity,
+    }
+    inputs = [said for file in seen.files() if (said := _input(file.path, file.role))]
+    known = dataclasses.replace(
+        recipe, supervisor=supervisor, probe=asked, identity=identity, inputs=inputs
+    )
+    return Found(service, known, command, standing, look, family)
+
+
+def _input(path: str, role: str) -> dict[str, Any] | None:
+    """A file the service needs, with what tells whether it is still the same one."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return {"path": path, "role": role, "size": None, "inode": None, "mtime_ns": None}
+    return {
+        "path": path,
+        "role": role,
+        "size": found.st_size,
+        "inode": found.st_ino,
+        "mtime_ns": found.st_mtime_ns,
+    }
+
+
+def _fallback(service: Service, other: Service) -> dict[str, Any]:
+    """A configured fallback as a recipe of its own."""
+    return Recipe(
+        name=service.name,
+        kind=other.kind,
+        host=other.host or "127.0.0.1",
+        port=other.port or 0,
+        supervisor=other.supervisor.recipe(_configured(other)),
+        probe=other.ready(api_key=other.key_spec()),
+        ready_within=float(other.ready_within),
+    ).to_json()
+
+
+def in_flight(recipe: Recipe) -> int | None:
+    """Requests that the service works on; None where it does not tell.
+
+    A sleeping server is idle, and asking its slots would wake it.
+    """
+    props = next(
+        (
+            asked["path"]
+            for asked in recipe.probe.get("identity", ())
+            if asked["path"].endswith("/props")
+        ),
+        None,
+    )
+    if props is None:
+        return None
+    base, key = recipe.probe["base"], probe.api_key(recipe.probe)
+    said = probe.fetch(base + props, within=5, key=key)
+    if not isinstance(said, str) and probe.dig(said.said, ["is_sleeping"]):
+        return 0
+    slots = probe.fetch(base + props.removesuffix("/props") + "/slots", within=5, key=key)
+    if isinstance(slots, str) or slots.status != 200 or not isinstance(slots.said, list):
+        return None
+    return sum(bool(probe.dig(slot, ["is_processing"])) for slot in slots.said)
+
+
+def wait_idle(found: Found, *, clock: Clock, stop: Nothing) -> str | None:
+    """Wait until nobody is being served; None then, else why not. Raises Stopped."""
+
+    def idle() -> bool | None:
+        return None if in_flight(found.recipe) else True
+
+    within = float(found.service.idle_within)
+    try:
+        until(idle, within=within, clock=clock, every=0.25, stop=stop)
+    except TimedOut:
+        return f"{found.service.name} still works on requests after {within:g} s"
+    return None
+
+
+def take_identity(found: Found, box: Box) -> Found:
+    """Record what only a serving, idle service can tell: a greedy answer and its GPU memory.
+
+    Raises StopRefused when it completes nothing: what does not serve cannot be restored.
+    """
+    look, _ = probe.complete(found.recipe.probe)
+    if not look.serving:
+        raise StopRefused(f"{found.service.name} completes nothing: {look.why or look.state}")
+    _, greedy = probe.complete(found.recipe.probe, which="greedy")
+    identity = found.recipe.identity | {
+        "greedy": greedy or None,
+        "gpu_mib": residency(box)({who.pid for who in found.family}),
+    }
+    return dataclasses.replace(found, recipe=dataclasses.replace(found.recipe, identity=identity))
+
+
+def residency(box: Box) -> Callable[[set[int]], float | None]:
+    """How many MiB of GPU memory some processes hold; None where no GPU tells."""
+
+    def held(pids: set[int]) -> float | None:
+        reading = box.gpus(within=GPU_WITHIN_S)
+        if reading.fault or not reading.gpus:
+            return None
+        total = 0.0
+        for gpu in reading.gpus:
+            if gpu.procs is None:
+                return None
+            for one in gpu.procs:
+                if one.pid in pids:
+                    if one.mib is None:
+                        return None
+                    total += one.mib
+        return total
+
+    return held
+
+
+def stop(
+    found: Sequence[Found],
+    *,
+    gate: Gate,
+    keeper: Keeper,
+    memory: StateFile,
+    clock: Clock,
+    box: Box,
+    say: Callable[[str], None],
+) -> dict[str, Halt]:
+    """Stop the services, last first, each with its proofs.
+
+    Raises StopRefused before anything was asked to stop (an old gate, a dead guardian, a state
+    file that cannot be written), StopFailed after.
+    """
+    if not gate.fresh(clock.now()):
+        raise StopRefused("the gate is older than 10 s")
+    if not keeper.alive:
+        raise StopRefused("the guardian has died")
+    halts: dict[str, Halt] = {}
+    asked: dict[str, Any] = {}
+    for one in reversed(found):
+        stopping = Stop(one.recipe, driver(one.recipe), clock)
+        stopping.family |= one.family
+        asked[one.service.name] = {
+            "stop_asked": True,
+            "stopped": clock.wall().timestamp(),
+            "token": one.standing.token,
+            "family": [who.to_json() for who in sorted(stopping.family, key=lambda who: who.pid)],
+        }
+        _note_stop(memory, asked, first=len(asked) == 1)
+        say(f"stopping {one.service.name}")
+        halt = stopping.run()
+        halts[one.service.name] = halt
+        for note in halt.notes:
+            say(note)
+        if not halt.stopped:
+            raise StopFailed(halt.finding)
+    members = {who.pid for one in found for who in one.family}
+    if finding := _memory_back(members, box, clock):
+        raise StopFailed(finding)
+    return halts
+
+
+def _note_stop(memory: StateFile, asked: Mapping[str, Any], *, first: bool) -> None:
+    """From here on production is owed. If that cannot be written, nothing has been asked yet."""
+    try:
+        memory.write(phase="stopping", services=dict(asked))
+    except OSError as error:
+        message = f"the stop cannot be recorded: {error.strerror or error}"
+        raise (StopRefused if first else StopFailed)(message) from error
+
+
+def _memory_back(members: set[int], box: Box, clock: Clock) -> str:
+    """Empty when the GPU has the memory back and stays so for two looks 100 ms apart."""
+    before: list[tuple[int, ...]] = []
+    last = ""
+
+    def back() -> bool | None:
+        nonlocal last
+        reading = box.gpus(within=GPU_WITHIN_S)
+        if reading.fault == "absent" or (not reading.fault and not reading.gpus):
+            return True
+        if reading.fault:
+            last = f"the GPU cannot be read any more: {reading.said or reading.fault}"
+            return None
+        held = {one.pid for gpu in reading.gpus for one in gpu.procs or ()} & members
+        if held:
+            last = f"GPU memory is still held by pid {', '.join(map(str, sorted(held)))}"
+            return None
+        free = tuple(gpu.free_mib for gpu in reading.gpus)
+        steady = bool(before) and all(
+            abs(was - now) < STABLE_MIB for was, now in zip(before[-1], free, strict=False)
+        )
+        before.append(free)
+        last = "GPU memory is still being given back"
+        return True if steady else None
+
+    try:
+        until(back, within=MEMORY_BACK_S, clock=clock, every=0.1)
+    except (TimedOut, Stopped):
+        return last
+    return ""
+
+
+def revived(found: Sequence[Found]) -> str | None:
+    """Who has brought a stopped service back while it should be down; None when nobody has."""
+    for one in found:
+        rows = proc.claimants(one.recipe.host, one.recipe.port)
+        if not rows:
+            continue
+        pids = sorted(proc.owners(one.recipe.port))
+        line = " ".join(proc.cmdline(pids[0]) or ()) if pids else "a process we may not see"
+        unit = proc.unit_of(proc.cgroup(pids[0])) if pids else None
+        by = f" of {unit}" if unit else ""
+        pid = f"pid {pids[0]}{by}, " if pids else ""
+        return f"{one.service.name} is back while it should be down: {pid}{line[:120]}"
+    return None
