@@ -1,0 +1,272 @@
+"""The machine as facts: what a check may ask, and what the answers look like. It must not look.
+
+The real Box is `preflight.linux.LinuxBox`; tests hand in a made-up one. No fact is ever invented:
+what could not be looked at carries a `fault`, the errno's name or one of the words below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+TIMEOUT = "TIMEOUT"
+"""No answer within the deadline; `said` names the limit."""
+CRASH = "CRASH"
+"""The child that looked has died; `said` tells how."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFact:
+    """One path, as stat, readlink and a first read tell it."""
+
+    path: str
+    fault: str = ""
+    said: str = ""
+    kind: str = ""
+    """"file", "directory" or "other"; empty when `fault` is not."""
+    size: int = 0
+    inode: int = 0
+    mtime_ns: int = 0
+    uid: int = -1
+    mode: int = 0
+    links: tuple[str, ...] = ()
+    """Where each symbolic link on the way says it points."""
+    target: str = ""
+    """What the path really is, links resolved; also where a dangling link ends."""
+    read_fault: str = ""
+    """Why a first read failed, as an errno's name; empty when the file can be read."""
+    head: bytes = b""
+    """The first bytes, up to 64."""
+    executable: bool = False
+    writable: bool = False
+    nearest: str = ""
+    """With a fault: the deepest directory on the way that does exist."""
+    nearest_mtime_ns: int = 0
+    nearest_writable: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the file was replaced, rewritten, cut or touched."""
+        return f"{self.inode}:{self.size}:{self.mtime_ns}" if not self.fault else self.fault
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Another file in the same directory: a hint for a person, never a choice."""
+
+    name: str
+    size: int
+    mtime: float
+    user: str
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFact:
+    """What a file's GGUF header says; `bad` tells why there is none that a server could load."""
+
+    path: str
+    fault: str = ""
+    said: str = ""
+    bad: str = ""
+    size: int = 0
+    needed: int = 0
+    version: int = 0
+    tensors: int = 0
+    keys: Mapping[str, Any] = field(default_factory=dict)
+    """The scalars of the metadata; long texts are clipped, lists left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The file system below a path, or below the nearest directory that exists."""
+
+    path: str
+    fault: str = ""
+    said: str = ""
+    kind: str = ""
+    """As the kernel calls it: ext4, xfs, nfs4, fuse.sshfs."""
+    free_mib: int = 0
+    free_inodes: int | None = None
+    """None on file systems that do not count them."""
+    writing: str = ""
+    """Why a probe file could not be written and synced; empty when it could."""
+    written: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Proc:
+    """One process, as far as this user may see it."""
+
+    pid: int
+    start: int
+    """Clock ticks since boot: with the pid, its identity."""
+    argv: tuple[str, ...] = ()
+    uid: int = -1
+    user: str = ""
+    since: float | None = None
+    exe: str | None = None
+    cgroup: str | None = None
+    unit: str | None = None
+    """The systemd service or the container it lives in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One listening socket and every process that holds it."""
+
+    address: str
+    port: int
+    v6: bool
+    uid: int
+    user: str
+    inode: int
+    owners: tuple[Proc, ...] = ()
+    """Empty when this user may not see them."""
+    likely: tuple[Proc, ...] = ()
+    """Without owners: processes of that user whose command line names the port. A guess."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sockets:
+    """Who listens; with a fault the tables could not be read, and nothing is known."""
+
+    rows: tuple[Listener, ...] = ()
+    fault: str = ""
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProc:
+    """One process on a GPU; `mib` is None where the driver does not say."""
+
+    pid: int
+    mib: int | None
+    kind: str = "compute"
+    proc: Proc | None = None
+    """None when no such process can be seen here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU; with a fault (`lost`, `unsupported`, …) its numbers mean nothing."""
+
+    index: int
+    uuid: str = ""
+    name: str = ""
+    total_mib: int = 0
+    free_mib: int = 0
+    procs: tuple[GpuProc, ...] | None = ()
+    """None when the driver would not list them."""
+    fault: str = ""
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """All GPUs at one moment.
+
+    Faults: "absent" (no driver library and no nvidia-smi), "not-loaded", "mismatch" (a driver
+    upgrade waits for its reboot), "lost", "error", TIMEOUT, CRASH.
+    """
+
+    gpus: tuple[Gpu, ...] = ()
+    source: str = ""
+    driver: str = ""
+    fault: str = ""
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A read-only command that was run with a deadline; `code` is None when it did not end."""
+
+    code: int | None
+    out: str = ""
+    err: str = ""
+    fault: str = ""
+    said: str = ""
+
+    @property
+    def last_line(self) -> str:
+        """What it said last, on stderr before stdout: usually the reason."""
+        lines = (self.err.strip() or self.out.strip()).splitlines()
+        return lines[-1].strip() if lines else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server answered; with a fault (an errno's name, TIMEOUT) it did not."""
+
+    status: int = 0
+    body: str = ""
+    fault: str = ""
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Me:
+    """Who is looking: this user, in this cgroup."""
+
+    uid: int
+    user: str
+    cgroup: str | None
+    unit: str | None
+
+
+class Box(Protocol):
+    """The machine, read-only. Whatever may hang takes `within`, in seconds."""
+
+    def files(self, paths: Sequence[str], *, within: float) -> tuple[FileFact, ...]:
+        """One fact a path, in order; what the deadline did not reach is TIMEOUT."""
+        ...
+
+    def neighbours(self, directory: str, *, within: float) -> tuple[Neighbour, ...]:
+        """The files of a directory, newest first; empty when it cannot be listed."""
+        ...
+
+    def gguf(self, path: str, *, within: float) -> GgufFact:
+        """The header of a GGUF file."""
+        ...
+
+    def disk(self, path: str, *, within: float, write: bool) -> Disk:
+        """Space below a path; with `write`, whether a synced probe file can be written there."""
+        ...
+
+    def listeners(self, port: int) -> Sockets:
+        """Every LISTEN row of a port, on all addresses, with its holders."""
+        ...
+
+    def process(self, pid: int) -> Proc | None:
+        """One process; None when it is gone."""
+        ...
+
+    def family(self, pid: int) -> frozenset[int]:
+        """The live processes that belong with `pid`: its service, container or session."""
+        ...
+
+    def unit_members(self, cgroup: str) -> frozenset[int]:
+        """The live processes in this cgroup or below it."""
+        ...
+
+    def vanished(self, pid: int) -> tuple[str, ...] | None:
+        """Files a process runs from that are gone from disk; None when it may not be looked at."""
+        ...
+
+    def gpus(self, *, within: float) -> GpuReading:
+        """Every GPU with its free memory and its processes."""
+        ...
+
+    def run(
+        self, argv: Sequence[str], *, within: float, env: Mapping[str, str] | None = None
+    ) -> Ran:
+        """Run a read-only command without input; past the deadline it is abandoned."""
+        ...
+
+    def ask(self, url: str, *, within: float, key: Mapping[str, str] | None = None) -> Answer:
+        """GET one URL, without proxies, within a deadline of the wall clock."""
+        ...
+
+    def me(self) -> Me:
+        """Who is looking."""
+        ...

@@ -1,0 +1,202 @@
+"""May production be stopped and, above all, started again? Proven beforehand, never assumed.
+
+What is run here changes nothing: a start of a unit that is active, a question to sudo, a status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from preflight.box import TIMEOUT, Box, Ran
+from preflight.check import Check, Deadline
+from preflight.verdict import BlastRadius, State, Verdict
+from preflight.wording import clipped
+
+
+def strings(value: object) -> tuple[str, ...]:
+    return (
+        tuple(item for item in value if isinstance(item, str))
+        if isinstance(value, list | tuple)
+        else ()
+    )
+
+
+class OfRecipe(Check):
+    """What the checks of one service's recipe share."""
+
+    radius: ClassVar[BlastRadius] = BlastRadius.PRODUCTION
+
+    recipe: dict[str, Any]
+
+    @property
+    def service(self) -> str:
+        """The service's name."""
+        return str(self.recipe.get("name", "production"))
+
+    @property
+    def acceptable(self) -> bool:
+        """Never: without its way back production is not stopped."""
+        return False
+
+    @property
+    def supervisor(self) -> Mapping[str, Any]:
+        """How it is stopped and started."""
+        found = self.recipe.get("supervisor")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def pid(self) -> int | None:
+        """The process of production as the recipe's identity has it."""
+        identity = self.recipe.get("identity")
+        found = identity.get("pid") if isinstance(identity, dict) else None
+        return found if isinstance(found, int) and found > 1 else None
+
+    @property
+    def owner_uid(self) -> int | None:
+        """The user that production runs as."""
+        identity = self.recipe.get("identity")
+        found = identity.get("uid") if isinstance(identity, dict) else None
+        return found if isinstance(found, int) else None
+
+
+class MayControl(OfRecipe):
+    """The permission to stop one service and, above all, to start it again: proven beforehand."""
+
+    id: ClassVar[str] = "prod.permission"
+
+    kind: Literal["may_control"] = "may_control"
+    deadline_s: float = 20.0
+
+    @property
+    def subject(self) -> str:
+        """The service."""
+        return f"control of {self.service}"
+
+    def look(self, box: Box) -> Verdict:
+        """Ask the supervisor in the way that changes nothing."""
+        match self.supervisor.get("kind"):
+            case "process":
+                return self._process(box)
+            case "systemd":
+                return self._systemd(box)
+            case "command":
+                return self._commands(box)
+            case other:
+                return self._says(State.FAIL, f"nobody can drive a supervisor of kind {other!r}")
+
+    def _says(self, state: State, found: str, **more: Any) -> Verdict:
+        return self.says(state, found, wanted="leave to stop it and to start it", **more)
+
+    def _process(self, box: Box) -> Verdict:
+        me = box.me()
+        if self.owner_uid is None:
+            return self._says(
+                State.UNKNOWN, "whose process it is cannot be seen", remedy="run as its user"
+            )
+        if self.owner_uid != me.uid:
+            return self._says(
+                State.FAIL,
+                f"runs as uid {self.owner_uid}, and this is {me.user} (uid {me.uid})",
+                remedy="run as that user, or put it under systemd",
+            )
+        return self._says(State.PASS, f"runs as {me.user}, as this does")
+
+    def _systemd(self, box: Box) -> Verdict:
+        """`start` of a unit that is active is a no-op, and needs the same permission as a real one.
+
+        The permission to stop cannot be proven without stopping; a refused stop leaves it up.
+        """
+        time = Deadline(self.deadline_s)
+        unit = str(self.supervisor.get("unit", ""))
+        shown, reason = show_unit(
+            box, self.supervisor, ("ActiveState",), within=min(5.0, time.left())
+        )
+        if shown is None:
+            return self._says(State.UNKNOWN, f"systemd does not tell about {unit}: {reason}")
+        active = shown.get("ActiveState") or "unknown"
+        if active != "active":
+            return self._says(
+                State.UNKNOWN,
+                f"{unit} is {active}: asking for a start would start it",
+                remedy=f"bring it up first: systemctl start {unit}",
+            )
+        argv = [*systemctl(self.supervisor), "start", unit]
+        ran = box.run(argv, within=min(10.0, time.left()), env=_bus(box, self.supervisor))
+        if ran.code == 0:
+            return self._says(State.PASS, f"may start {unit} (asked while active: nothing happens)")
+        if ran.fault == TIMEOUT:
+            return self._says(
+                State.UNKNOWN, f"{ran.said} (timeout)", remedy=f"try: {' '.join(argv)}"
+            )
+        return self._says(
+            State.FAIL,
+            f"may not start {unit}: {why(ran)}",
+            remedy="install the polkit rule for it (deploy/), or run as root",
+        )
+
+    def _commands(self, box: Box) -> Verdict:
+        """Only sudo can be asked beforehand; it must never be able to ask for a password."""
+        time = Deadline(self.deadline_s)
+        asked = False
+        for verb in ("start", "stop", "status"):
+            argv = strings(self.supervisor.get(verb))
+            if not argv or argv[0].rsplit("/", 1)[-1] != "sudo":
+                continue
+            asked = True
+            rest = [word for word in argv[1:] if word not in ("-n", "--non-interactive")]
+            if len(rest) == len(argv) - 1:
+                return self._says(
+                    State.FAIL,
+                    f"its {verb} command could ask for a password at midnight",
+                    remedy=f"write it as: sudo -n {' '.join(rest)}",
+                )
+            ran = box.run([argv[0], "-n", "-l", *rest], within=min(5.0, time.left()))
+            if ran.fault == TIMEOUT:
+                return self._says(State.UNKNOWN, f"{ran.said} (timeout)")
+            if ran.code != 0:
+                return self._says(
+                    State.FAIL,
+                    f"sudo does not let this user {verb} it: {why(ran)}",
+                    remedy=f"allow it without a password in /etc/sudoers.d: {' '.join(rest)}",
+                )
+        if asked:
+            return self._says(State.PASS, "sudo lets this user do it without a password")
+        ran = box.run(strings(self.supervisor.get("status")), within=min(10.0, time.left()))
+        if ran.code == 0:
+            return self._says(State.PASS, "its status command answers: running")
+        said = "stopped" if ran.code == 3 else why(ran)
+        return self._says(
+            State.UNKNOWN,
+            f"its status command does not say that it runs: {said}",
+            remedy="status must end with 0 while it runs and with 3 while it is stopped",
+        )
+
+
+def systemctl(supervisor: Mapping[str, Any]) -> list[str]:
+    """systemctl for the unit's scope, never able to ask for a password."""
+    scope = ["--user"] if supervisor.get("scope") == "user" else []
+    return ["systemctl", *scope, "--no-ask-password"]
+
+
+def show_unit(
+    box: Box, supervisor: Mapping[str, Any], keys: Sequence[str], *, within: float
+) -> tuple[dict[str, str] | None, str]:
+    """Properties of the unit, or None and why systemd does not tell."""
+    argv = [*systemctl(supervisor), "show", "-p", ",".join(keys), str(supervisor.get("unit", ""))]
+    ran = box.run(argv, within=within, env=_bus(box, supervisor))
+    if ran.code != 0:
+        return None, why(ran)
+    pairs = (line.partition("=") for line in ran.out.splitlines())
+    return {key: value for key, sign, value in pairs if sign}, ""
+
+
+def _bus(box: Box, supervisor: Mapping[str, Any]) -> dict[str, str] | None:
+    """Where the user's own systemd listens; cron and sudo leave that out of the environment."""
+    if supervisor.get("scope") != "user":
+        return None
+    return {"XDG_RUNTIME_DIR": f"/run/user/{box.me().uid}"}
+
+
+def why(ran: Ran) -> str:
+    return clipped(ran.said or ran.last_line or f"exit code {ran.code}", 160)

@@ -1,0 +1,340 @@
+"""The real Box: this Linux machine, read-only. The only page with psutil; it must not judge.
+
+Whatever may hang is asked through a child that can be abandoned (`preflight.probe`). What /proc
+knows better than psutil comes from `preflight.proc`: sockets and their holders, families, deleted
+files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+import psutil
+
+from preflight import nvml, probe, proc
+from preflight.box import (
+    CRASH,
+    TIMEOUT,
+    Answer,
+    Disk,
+    FileFact,
+    GgufFact,
+    Gpu,
+    GpuProc,
+    GpuReading,
+    Listener,
+    Me,
+    Neighbour,
+    Proc,
+    Ran,
+    Sockets,
+)
+from preflight.wording import seconds
+
+Reader = Literal["auto", "nvml", "nvidia-smi"]
+Fact = TypeVar("Fact", FileFact, GgufFact, Disk, Answer)
+
+_ROOT = str(Path(__file__).resolve().parent.parent)
+# without `site` the reader is up in a third of the time; it needs the standard library only
+_READER = (
+    sys.executable,
+    "-I",
+    "-S",
+    "-c",
+    f"import sys; sys.path.append({_ROOT!r}); from preflight.reader import main; main()",
+)
+_NVML = (sys.executable, "-I", "-m", "preflight.nvml")
+_CONTAINER = re.compile(
+    r"(?P<engine>docker|libpod|cri-containerd)[-/](?P<id>[0-9a-f]{12})[0-9a-f]*(?:\.scope)?/?$"
+)
+_NAME_DEADLINE_S = 1.0
+_OWN_TIME_S = 0.25
+"""What a child gets beyond its own deadline to say that it was missed."""
+
+
+def unit_or_container(cgroup: str | None) -> str | None:
+    """The systemd service or the container that a cgroup path belongs to."""
+    match = _CONTAINER.search(cgroup or "")
+    if match is not None:
+        engine = "podman" if match["engine"] == "libpod" else match["engine"]
+        return f"{engine} container {match['id']}"
+    return proc.unit_of(cgroup)
+
+
+class LinuxBox:
+    """This machine. Keeps its children warm between questions; `close` ends them.
+
+    One caller at a time. `nvidia_smi` names the tool for machines without an NVML library; with
+    `reader` one of the two is asked and never the other.
+    """
+
+    def __init__(self, *, nvidia_smi: str | None = None, reader: Reader = "auto") -> None:
+        self._reader = probe.Helper(_READER)
+        self._nvml = probe.Helper(_NVML)
+        self._smi = nvidia_smi
+        self._gpu_reader = reader
+        self._names: dict[int, str] = {}
+
+    def __enter__(self) -> Self:
+        """The Box itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the children."""
+        self.close()
+
+    def close(self) -> None:
+        """End the children; a later question starts new ones."""
+        self._reader.close()
+        self._nvml.close()
+
+    # files
+
+    def files(self, paths: Sequence[str], *, within: float) -> tuple[FileFact, ...]:
+        """One fact a path, in order; after the first that gets no answer nothing more is asked."""
+        ends = time.monotonic() + within
+        facts: list[FileFact] = []
+        hung = ""
+        for path in paths:
+            if hung:
+                facts.append(FileFact(path, fault=TIMEOUT, said=hung))
+                continue
+            left = max(0.0, ends - time.monotonic())
+            fact = self._fact(FileFact, "file", path, within=left)
+            if fact.fault == TIMEOUT:
+                fact = replace(fact, said=f"no answer within {seconds(within)}")
+                hung = f"not looked at: {path} gave no answer within {seconds(within)}"
+            facts.append(fact)
+        return tuple(facts)
+
+    def neighbours(self, directory: str, *, within: float) -> tuple[Neighbour, ...]:
+        """The newest files of a directory; empty when it cannot be listed."""
+        try:
+            answer = self._reader.ask({"verb": "neighbours", "path": directory}, within=within)
+        except probe.Lost:
+            return ()
+        return tuple(Neighbour(**row) for row in answer.get("rows", ()))
+
+    def gguf(self, path: str, *, within: float) -> GgufFact:
+        """The header of a GGUF file, read once as long as the file stays the same."""
+        return self._fact(GgufFact, "gguf", path, within=within)
+
+    def disk(self, path: str, *, within: float, write: bool) -> Disk:
+        """Space below a path, and a probe written and synced there if the directory exists."""
+        return self._fact(Disk, "disk", path, within=within, write=write)
+
+    def _fact(self, kind: type[Fact], verb: str, path: str, *, within: float, **more: Any) -> Fact:
+        try:
+            answer = self._reader.ask({"verb": verb, "path": path, **more}, within=within)
+        except probe.Lost as lost:
+            answer = {"fault": lost.fault, "said": lost.said}
+        answer["path"] = path
+        if "head" in answer:
+            answer["head"] = answer["head"].encode("latin-1")
+        if "links" in answer:
+            answer["links"] = tuple(answer["links"])
+        known = {field.name for field in fields(kind)}
+        return kind(**{key: value for key, value in answer.items() if key in known})
+
+    # processes and ports
+
+    def listeners(self, port: int) -> Sockets:
+        """Every LISTEN row of a port with all processes that hold it."""
+        try:
+            rows = proc.listening(port)
+            held = proc.holders({row.inode for row in rows}) if rows else {}
+        except (OSError, ValueError) as error:
+            return Sockets(fault=type(error).__name__, said=str(error))
+        listeners = []
+        for row in rows:
+            owners = self._processes(held.get(row.inode, ()))
+            likely = () if owners else self._likely(row.uid, port)
+            listeners.append(
+                Listener(
+                    address=row.address,
+                    port=row.port,
+                    v6=row.v6,
+                    uid=row.uid,
+                    user=self._name(row.uid),
+                    inode=row.inode,
+                    owners=owners,
+                    likely=likely,
+                )
+            )
+        return Sockets(tuple(listeners))
+
+    def _processes(self, pids: Sequence[int] | set[int]) -> tuple[Proc, ...]:
+        found = (self.process(pid) for pid in sorted(pids))
+        return tuple(one for one in found if one is not None)
+
+    def _likely(self, uid: int, port: int) -> tuple[Proc, ...]:
+        """That user's processes whose command line names the port: a guess, for people."""
+        word = re.compile(rf"(?<!\d){port}(?!\d)")
+        pids = [
+            pid
+            for pid in proc.pids()
+            if proc.uid(pid) == uid and word.search(" ".join(proc.cmdline(pid) or ()))
+        ]
+        return self._processes(pids)
+
+    def process(self, pid: int) -> Proc | None:
+        """One process as far as this user may see it; None when it is gone."""
+        ident = proc.ident(pid)
+        if ident is None:
+            return None
+        argv: tuple[str, ...] | None
+        uid: int | None
+        since: float | None
+        try:
+            seen = psutil.Process(pid)
+            argv, uid, since = tuple(seen.cmdline()), seen.uids().effective, seen.create_time()
+        except psutil.NoSuchProcess:
+            return None
+        except (psutil.Error, OSError):
+            argv, uid, since = proc.cmdline(pid), proc.uid(pid), proc.started_at(pid)
+        owner = -1 if uid is None else uid
+        cgroup = proc.cgroup(pid)
+        return Proc(
+            pid=pid,
+            start=ident.start,
+            argv=argv or (),
+            uid=owner,
+            user=self._name(owner) if owner >= 0 else "",
+            since=since,
+            exe=proc.exe(pid),
+            cgroup=cgroup,
+            unit=unit_or_container(cgroup),
+        )
+
+    def family(self, pid: int) -> frozenset[int]:
+        """The live processes of the same service, container or session."""
+        return frozenset(proc.family(pid))
+
+    def unit_members(self, cgroup: str) -> frozenset[int]:
+        """The live processes in this cgroup or below it."""
+        below = cgroup.rstrip("/") + "/"
+        homes = ((pid, proc.cgroup(pid)) for pid in proc.pids())
+        return frozenset(
+            pid for pid, home in homes if home == cgroup or (home or "").startswith(below)
+        )
+
+    def vanished(self, pid: int) -> tuple[str, ...] | None:
+        """Files the process maps that are gone from disk; None when it may not be looked at."""
+        found = proc.mapped_deleted(pid)
+        return None if found is None else tuple(found)
+
+    def me(self) -> Me:
+        """This process: its effective user and its cgroup."""
+        uid, cgroup = os.geteuid(), proc.cgroup(os.getpid())
+        return Me(uid, self._name(uid), cgroup, proc.unit_of(cgroup))
+
+    def _name(self, uid: int) -> str:
+        if uid not in self._names:
+            try:
+                answer = self._reader.ask({"verb": "user", "uid": uid}, within=_NAME_DEADLINE_S)
+                self._names[uid] = str(answer.get("name", f"uid {uid}"))
+            except probe.Lost:
+                self._names[uid] = f"uid {uid}"
+        return self._names[uid]
+
+    # GPUs
+
+    def gpus(self, *, within: float) -> GpuReading:
+        """Every GPU, through NVML in a child, or through nvidia-smi where no NVML library loads."""
+        ends = time.monotonic() + within
+        if self._gpu_reader != "nvidia-smi":
+            reading = self._through_nvml(within)
+            if reading.fault != "absent" or self._gpu_reader == "nvml":
+                return reading
+        return self._through_smi(max(0.0, ends - time.monotonic()))
+
+    def _through_nvml(self, within: float) -> GpuReading:
+        try:
+            answer = self._nvml.ask({"verb": "read"}, within=within)
+        except probe.Lost as lost:
+            said = f"NVML: {lost.said}" if lost.fault == TIMEOUT else lost.said
+            return GpuReading(source="nvml", fault=lost.fault, said=said)
+        return self._reading("nvml", answer)
+
+    def _through_smi(self, within: float) -> GpuReading:
+        ends = time.monotonic() + within
+        path = os.environ.get("PATH", os.defpath)
+        tool = self._smi or shutil.which("nvidia-smi", path=path)
+        if tool is None:
+            return GpuReading(fault="absent", said=f"nvidia-smi not found in PATH={path}")
+        ran = probe.run([tool, *nvml.smi_arguments("gpu", nvml.SMI_GPUS)], within=within)
+        if ran.code != 0:
+            return _failed_smi(tool, ran)
+        left = max(0.0, ends - time.monotonic())
+        apps = probe.run([tool, *nvml.smi_arguments("compute-apps", nvml.SMI_APPS)], within=left)
+        if apps.fault == TIMEOUT:
+            return _failed_smi(tool, apps)
+        listed = apps.out if apps.code == 0 else None
+        return self._reading("nvidia-smi", nvml.from_smi(ran.out, listed))
+
+    def _reading(self, source: str, answer: Mapping[str, Any]) -> GpuReading:
+        if answer.get("fault"):
+            return GpuReading(
+                source=source, fault=str(answer["fault"]), said=str(answer.get("said", ""))
+            )
+        gpus = tuple(self._gpu(gpu) for gpu in answer.get("gpus", ()))
+        return GpuReading(gpus, source=source, driver=str(answer.get("driver", "")))
+
+    def _gpu(self, seen: Mapping[str, Any]) -> Gpu:
+        listed = seen.get("procs", [])
+        procs = None
+        if listed is not None:
+            procs = tuple(
+                GpuProc(row["pid"], row["mib"], row["kind"], self.process(row["pid"]))
+                for row in listed
+            )
+        known = {field.name for field in fields(Gpu)} - {"procs"}
+        return Gpu(procs=procs, **{key: value for key, value in seen.items() if key in known})
+
+    # commands and servers
+
+    def run(
+        self, argv: Sequence[str], *, within: float, env: Mapping[str, str] | None = None
+    ) -> Ran:
+        """Run a read-only command without input, abandoned past the deadline."""
+        return probe.run(argv, within=within, env=env)
+
+    def ask(self, url: str, *, within: float, key: Mapping[str, str] | None = None) -> Answer:
+        """GET one URL within a deadline of the wall clock, whatever the server drips."""
+        question = {"verb": "ask", "url": url, "within": within, "key": dict(key) if key else None}
+        try:
+            answer = self._reader.ask(question, within=within + _OWN_TIME_S if within else 0)
+        except probe.Lost as lost:
+            return Answer(fault=lost.fault, said=lost.said)
+        known = {field.name for field in fields(Answer)}
+        return Answer(**{key: value for key, value in answer.items() if key in known})
+
+
+def _failed_smi(tool: str, ran: Ran) -> GpuReading:
+    if ran.fault:
+        fault = ran.fault if ran.fault in (TIMEOUT, CRASH) else "absent"
+        said = ran.said if fault == TIMEOUT else f"{tool} cannot be started: {ran.said}"
+        return GpuReading(source="nvidia-smi", fault=fault, said=said)
+    words = ran.last_line
+    fault = "error"
+    if "version mismatch" in words.lower():
+        fault = "mismatch"
+    elif "couldn't communicate with the nvidia driver" in f"{ran.out} {ran.err}".lower():
+        fault = "not-loaded"
+    elif "no devices were found" in f"{ran.out} {ran.err}".lower():
+        return GpuReading(source="nvidia-smi")
+    return GpuReading(source="nvidia-smi", fault=fault, said=f"{tool}: {words or ran.code}")

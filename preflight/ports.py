@@ -1,0 +1,281 @@
+"""Who listens on a port: nobody, us, somebody else, or somebody we may not see.
+
+Told from the kernel's socket tables alone. A connect also succeeds on a stopped process and a bind
+on a shared port, so neither is ever tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from preflight.box import Box, Listener, Proc, Sockets
+from preflight.check import Check
+from preflight.verdict import BlastRadius, State, Verdict
+from preflight.wording import command, named, when
+
+
+class ExpectedOwner(BaseModel):
+    """Who should hold a port: a service, and by what its processes are known.
+
+    Any one of the marks is enough; with none of them only the answers can tell (`prod.identity`).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    idents: tuple[tuple[int, int], ...] = ()
+    """(pid, start in clock ticks); a start of 0 is not compared."""
+    cgroup: str | None = None
+    unit: str | None = None
+    binary: str | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether there is anything to tell its processes by."""
+        return bool(self.idents or self.cgroup or self.unit or self.binary)
+
+    def family(self, box: Box) -> frozenset[int]:
+        """Every live process that is its own by identity or cgroup."""
+        members: set[int] = set()
+        for pid, start in self.idents:
+            proc = box.process(pid)
+            # a pid that was used again is somebody else
+            if proc is not None and start in (0, proc.start):
+                members |= {pid} | box.family(pid)
+        if self.cgroup and self.cgroup != "/":
+            members |= box.unit_members(self.cgroup)
+        return frozenset(members)
+
+    def owns(self, proc: Proc, family: frozenset[int]) -> bool:
+        """Whether this process is one of the service's."""
+        if proc.pid in family:
+            return True
+        if self.unit is not None and proc.unit == self.unit:
+            return True
+        if self.idents or self.cgroup or self.unit or self.binary is None:
+            return False
+        return self.binary in (proc.exe, proc.argv[0] if proc.argv else None)
+
+
+Address = IPv4Address | IPv6Address
+
+
+def _address(text: str) -> Address | None:
+    try:
+        found = ip_address(text.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
+    return mapped or found
+
+
+def overlaps(held: str, wanted: str) -> bool:
+    """Whether a server on `wanted` would meet the one that listens on `held`, on the same port.
+
+    [::] counts as dual: the tables do not say whether IPv4 is excluded. A name that is no literal
+    address meets everything.
+    """
+    one, other = _address(held), _address(wanted)
+    if one is None or other is None:
+        return True
+    for address in (one, other):
+        if isinstance(address, IPv6Address) and address.is_unspecified:
+            return True
+    if one.version != other.version:
+        return False
+    return one.is_unspecified or other.is_unspecified or one == other
+
+
+def person(proc: Proc) -> str:
+    """A process for people: who, which, since when, as part of what."""
+    parts = [proc.user or f"uid {proc.uid}", f"pid {proc.pid}"]
+    if proc.since is not None:
+        parts.append(f"since {when(proc.since)}")
+    if proc.unit:
+        parts.append(proc.unit)
+    return ", ".join(parts)
+
+
+def _brief(proc: Proc) -> str:
+    return f"pid {proc.pid} {command(proc.argv) or '(no command line)'}"
+
+
+def _unseen(rows: Iterable[Listener]) -> list[str]:
+    found: list[str] = []
+    for row in rows:
+        if row.owners:
+            continue
+        who = f"uid {row.uid}" + (f" ({row.user})" if row.user else "")
+        guess = f", likely {_brief(row.likely[0])}" if row.likely else ""
+        found.append(f"{who}{guess}")
+    return sorted(set(found))
+
+
+def _evidence(rows: Iterable[Listener]) -> tuple[str, ...]:
+    """Every row with all that hold it, for the full report."""
+    lines: list[str] = []
+    for row in rows:
+        place = f"{'[' + row.address + ']' if row.v6 else row.address}:{row.port}"
+        if not row.owners:
+            lines.append(f"{place}: {', '.join(_unseen([row]))}, its process is not visible")
+        lines += [f"{place}: {_brief(proc)} [{person(proc)}]" for proc in row.owners]
+    return tuple(lines)
+
+
+def _owners(rows: Iterable[Listener]) -> list[Proc]:
+    found = {proc.pid: proc for row in rows for proc in row.owners}
+    return [found[pid] for pid in sorted(found)]
+
+
+class PortOwner(Check):
+    """A port that has to be free, or held by one known service."""
+
+    id: ClassVar[str] = "port.owner"
+    radius: ClassVar[BlastRadius] = BlastRadius.PORTS
+    cheap: ClassVar[bool] = True
+
+    kind: Literal["port"] = "port"
+    port: int
+    host: str = "127.0.0.1"
+    expect: Literal["free"] | ExpectedOwner = "free"
+
+    @property
+    def subject(self) -> str:
+        """The address that is asked about."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def look(self, box: Box) -> Verdict:
+        """Judge every listener on the port whose address overlaps ours."""
+        sockets = box.listeners(self.port)
+        if sockets.fault:
+            return self.says(
+                State.UNKNOWN,
+                f"the socket tables cannot be read: {sockets.said} ({sockets.fault})",
+                wanted=self._wanted,
+                remedy="let the runner read /proc/net/tcp",
+            )
+        rows = [row for row in sockets.rows if overlaps(row.address, self.host)]
+        seen = " ".join(str(inode) for inode in sorted(row.inode for row in rows))
+        aside = [row for row in sockets.rows if row not in rows]
+        if self.expect == "free":
+            return self._free(rows, aside, seen)
+        return self._expected(box, self.expect, rows, aside, seen)
+
+    @property
+    def _wanted(self) -> str:
+        return "nobody there" if self.expect == "free" else self.expect.name
+
+    def _free(self, rows: list[Listener], aside: list[Listener], seen: str) -> Verdict:
+        if rows:
+            return self._held(rows, _owners(rows), seen, State.FAIL)
+        if aside:
+            return self._beside(aside, "free", seen)
+        return self.says(State.PASS, "free", wanted=self._wanted, seen=seen)
+
+    def _expected(
+        self,
+        box: Box,
+        expect: ExpectedOwner,
+        rows: list[Listener],
+        aside: list[Listener],
+        seen: str,
+    ) -> Verdict:
+        if not rows:
+            return self.says(
+                State.WARN,
+                "nobody listens",
+                wanted=self._wanted,
+                remedy=f"see why {expect.name} is down",
+                seen=seen,
+            )
+        family = expect.family(box)
+        owners = _owners(rows)
+        foreign = [proc for proc in owners if not expect.owns(proc, family)]
+        if not expect.known:
+            return self._by_answers_only(expect, rows, seen)
+        if foreign:
+            return self._held(rows, foreign, seen, State.FAIL)
+        if _unseen(rows):
+            return self._held(rows, [], seen, State.UNKNOWN)
+        if aside:
+            return self._beside(aside, f"held by {expect.name}", seen)
+        return self.says(
+            State.PASS,
+            f"held by {expect.name}, {_brief(owners[0])}",
+            wanted=self._wanted,
+            who=person(owners[0]),
+            evidence=_evidence(rows),
+            seen=seen,
+        )
+
+    def _by_answers_only(self, expect: ExpectedOwner, rows: list[Listener], seen: str) -> Verdict:
+        """A service whose supervisor names no process: it is told by what it answers, later."""
+        if len({row.inode for row in rows}) > 1:
+            return self._held(rows, _owners(rows), seen, State.FAIL)
+        if _unseen(rows):
+            return self._held(rows, [], seen, State.UNKNOWN)
+        owner = _owners(rows)[0]
+        return self.says(
+            State.WARN,
+            f"held by {_brief(owner)}; {expect.name}'s supervisor does not say which process it is",
+            wanted=self._wanted,
+            who=person(owner),
+            evidence=_evidence(rows),
+            seen=seen,
+        )
+
+    def _held(self, rows: list[Listener], owners: list[Proc], seen: str, state: State) -> Verdict:
+        """Held by somebody else, or by somebody we may not see."""
+        unseen = _unseen(rows)
+        shared = len({row.inode for row in rows}) > 1 and len({row.address for row in rows}) == 1
+        if not owners:
+            found = f"held by {named(unseen)}; its process is not visible to this user"
+            remedy = (
+                "ask them"
+                if state is State.FAIL
+                else "run as the same user, or give the runner CAP_SYS_PTRACE"
+            )
+            return self.says(
+                state,
+                found,
+                wanted=self._wanted,
+                remedy=remedy,
+                evidence=_evidence(rows),
+                seen=seen,
+            )
+        found = f"held by {named([_brief(proc) for proc in owners], 2)}"
+        if shared:
+            found = f"{len(rows)} servers share it (SO_REUSEPORT): {found}"
+        first = owners[0]
+        whom = first.user or f"uid {first.uid}"
+        return self.says(
+            state,
+            found,
+            wanted=self._wanted,
+            who=person(first),
+            remedy=f"ask {whom} about pid {first.pid}, or set another port",
+            evidence=_evidence(rows),
+            seen=seen,
+        )
+
+    def _beside(self, aside: list[Listener], found: str, seen: str) -> Verdict:
+        """Another server has the same port on an address that does not overlap."""
+        addresses = sorted({row.address for row in aside})
+        return self.says(
+            State.WARN,
+            f"{found}; another server has the same port on {named(addresses)}",
+            wanted=self._wanted,
+            remedy="always name the literal address: a host name may lead to the other one",
+            evidence=_evidence(aside),
+            seen=seen,
+        )
+
+
+def holders(sockets: Sockets, host: str) -> frozenset[int]:
+    """The visible processes that listen where `host` would meet them."""
+    rows = [row for row in sockets.rows if overlaps(row.address, host)]
+    return frozenset(proc.pid for row in rows for proc in row.owners)

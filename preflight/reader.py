@@ -1,0 +1,303 @@
+"""The child that touches files and asks servers, so that nobody else waits for a dead mount.
+
+It answers one JSON line to each JSON line, until its input ends. Standard library only. It changes
+nothing: the probe of `disk` is written to a file that has no name.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import json
+import os
+import pwd
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from preflight import gguf
+
+Json = dict[str, Any]
+
+_HEAD = 64
+_MOST_LINKS = 40
+_MOST_NEIGHBOURS = 200
+_MOST_LISTED = 20_000
+_PROBE = 1 << 20
+_LARGEST_ANSWER = 4 << 20
+_LONGEST_TEXT = 512
+
+
+def _fault(error: OSError) -> Json:
+    code = error.errno or 0
+    return {"fault": errno.errorcode.get(code, "EIO"), "said": os.strerror(code)}
+
+
+def user_name(uid: int) -> str:
+    """The user's name, or "uid 1001" for a number that has none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
+
+
+def _nearest(path: str) -> Json:
+    """The deepest part of a path that can still be looked at."""
+    for parent in Path(path).parents:
+        try:
+            found = parent.stat()
+        except OSError:
+            continue
+        return {
+            "nearest": str(parent),
+            "nearest_mtime_ns": found.st_mtime_ns,
+            "nearest_writable": os.access(parent, os.W_OK | os.X_OK),
+        }
+    return {}
+
+
+def _links(path: str) -> tuple[list[str], str]:
+    """What each symbolic link says, from the path on, and where the last one ends."""
+    said: list[str] = []
+    here = path
+    while len(said) < _MOST_LINKS:
+        try:
+            said.append(os.readlink(here))
+        except OSError:
+            break
+        here = os.path.normpath(str(Path(here).parent / said[-1]))
+    return said, here
+
+
+def _first_bytes(path: str) -> Json:
+    """A first read: stale handles, I/O errors and permissions show here and not in stat."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            return {"head": os.read(fd, _HEAD).decode("latin-1")}
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return {"read_fault": _fault(error)["fault"]}
+
+
+def look_at_file(asked: Json) -> Json:
+    """One path: FileFact's fields, `head` as latin-1."""
+    path = asked["path"]
+    if not path.startswith("/") or "\0" in path:
+        return {"fault": "EINVAL", "said": "not an absolute path"}
+    links, end = _links(path)
+    try:
+        found = Path(path).stat()
+    except OSError as error:
+        return {**_fault(error), "links": links, "target": end, **_nearest(path)}
+    fact: Json = {
+        "kind": "other",
+        "size": found.st_size,
+        "inode": found.st_ino,
+        "mtime_ns": found.st_mtime_ns,
+        "uid": found.st_uid,
+        "mode": stat.S_IMODE(found.st_mode),
+        "links": links,
+        "target": os.path.realpath(path),
+        "executable": os.access(path, os.X_OK),
+        "writable": os.access(path, os.W_OK),
+    }
+    if stat.S_ISDIR(found.st_mode):
+        return {**fact, "kind": "directory"}
+    if stat.S_ISREG(found.st_mode):
+        return {**fact, "kind": "file", **_first_bytes(path)}
+    return fact
+
+
+def list_neighbours(asked: Json) -> Json:
+    """The regular files of a directory, newest first, at most a screenful or two of them."""
+    found: list[tuple[float, str, int, int]] = []
+    try:
+        with os.scandir(asked["path"]) as entries:
+            for number, entry in enumerate(entries):
+                if number >= _MOST_LISTED:
+                    break
+                try:
+                    seen = entry.stat()
+                except OSError:
+                    continue
+                if stat.S_ISREG(seen.st_mode):
+                    found.append((seen.st_mtime, entry.name, seen.st_size, seen.st_uid))
+    except OSError as error:
+        return _fault(error)
+    found.sort(reverse=True)
+    rows = [
+        {"name": name, "size": size, "mtime": mtime, "user": user_name(uid)}
+        for mtime, name, size, uid in found[:_MOST_NEIGHBOURS]
+    ]
+    return {"rows": rows}
+
+
+_headers: dict[tuple[str, int, int, int, int], Json] = {}
+
+
+def read_gguf(asked: Json) -> Json:
+    """A GGUF header: GgufFact's fields. Read once as long as the file stays the same."""
+    path = asked["path"]
+    try:
+        seen = Path(path).stat()
+        same = (path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
+        if same not in _headers:
+            _headers[same] = _gguf(path)
+        return _headers[same]
+    except OSError as error:
+        return _fault(error)
+
+
+def _gguf(path: str) -> Json:
+    header = gguf.read_header(path)
+    if isinstance(header, gguf.BadGguf):
+        return {"bad": f"{header.why} (at byte {header.at})"}
+    keys = {
+        name: value[:_LONGEST_TEXT] if isinstance(value, str) else value
+        for name, value in header.keys.items()
+        if not isinstance(value, gguf.Array)
+    }
+    return {
+        "size": header.file_size,
+        "needed": header.needed_size,
+        "version": header.version,
+        "tensors": len(header.tensors),
+        "keys": keys,
+    }
+
+
+def _kind_of(path: str, device: int) -> str:
+    """The file system's kind, by device number, else by the longest mount point above the path."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    nearest, kind = "", ""
+    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kinds = left.split(), right.split()
+        if len(fields) < 5 or not kinds:  # columns of proc_pid_mountinfo(5)
+            continue
+        if fields[2] == wanted:
+            return kinds[0]
+        point = fields[4].encode("latin-1", "replace").decode("unicode_escape")
+        above = path == point or path.startswith(point.rstrip("/") + "/")
+        if above and len(point) >= len(nearest):
+            nearest, kind = point, kinds[0]
+    return kind
+
+
+def _write_probe(directory: str) -> str:
+    """Write and sync a file without a name: quotas and dying disks show only here."""
+    try:
+        try:
+            fd = os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+                raise
+            path = Path(directory) / f".runner-probe-{os.getpid()}"
+            fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+            path.unlink()
+        try:
+            for _ in range(_PROBE // 65536):
+                os.write(fd, b"\0" * 65536)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return str(_fault(error)["said"])
+    return ""
+
+
+def look_at_disk(asked: Json) -> Json:
+    """The file system below a path: Disk's fields. A probe is written only where asked, and only
+    into the directory itself, never into one above it.
+    """
+    path = asked["path"]
+    place = path if Path(path).is_dir() else str(_nearest(path).get("nearest", ""))
+    try:
+        found = Path(path).stat() if place == path else Path(place).stat()
+        if place != path and Path(path).exists():
+            return {"fault": "ENOTDIR", "said": "is no directory"}
+        space = os.statvfs(place)
+    except OSError as error:
+        return _fault(error)
+    writing = ""
+    written = bool(asked.get("write")) and place == path
+    if written:
+        writing = _write_probe(place)
+    elif asked.get("write") and not os.access(place, os.W_OK | os.X_OK):
+        writing = f"{place} is not writable for {user_name(os.getuid())}"
+    return {
+        "kind": _kind_of(os.path.realpath(place), found.st_dev),
+        "free_mib": space.f_bavail * space.f_frsize >> 20,
+        "free_inodes": space.f_favail if space.f_files else None,
+        "writing": writing,
+        "written": written,
+    }
+
+
+def _secret(key: Json | None) -> str:
+    """An API key, read here so that it never crosses a pipe."""
+    if not key:
+        return ""
+    if "file" in key:
+        return Path(str(key["file"])).read_text(encoding="utf-8").strip()
+    return os.environ.get(str(key.get("env", "")), "")
+
+
+def ask_server(asked: Json) -> Json:
+    """GET one URL: Answer's fields. No proxy of the environment is ever used."""
+    url = urlsplit(asked["url"])
+    secure = url.scheme == "https"
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    try:
+        headers = {"Accept": "application/json", "Connection": "close"}
+        secret = _secret(asked.get("key"))
+        if secret:
+            headers["Authorization"] = f"Bearer {secret}"
+        connection = kind(url.hostname or "", url.port, timeout=asked["within"])
+        try:
+            connection.request(
+                "GET", url.path + (f"?{url.query}" if url.query else ""), None, headers
+            )
+            answer = connection.getresponse()
+            body = answer.read(_LARGEST_ANSWER).decode("utf-8", "replace")
+            return {"status": answer.status, "body": body}
+        finally:
+            connection.close()
+    except TimeoutError:
+        return {"fault": "TIMEOUT", "said": f"no answer within {asked['within']:.3g} s"}
+    except OSError as error:
+        return _fault(error) if error.errno else {"fault": "EIO", "said": str(error)}
+    except (http.client.HTTPException, ValueError) as error:
+        return {"fault": "EPROTO", "said": f"no HTTP answer ({type(error).__name__})"}
+
+
+def name_user(asked: Json) -> Json:
+    """The name of a uid; directories of users may hang too."""
+    return {"name": user_name(asked["uid"])}
+
+
+VERBS: dict[str, Callable[[Json], Json]] = {
+    "file": look_at_file,
+    "neighbours": list_neighbours,
+    "gguf": read_gguf,
+    "disk": look_at_disk,
+    "ask": ask_server,
+    "user": name_user,
+}
+
+
+def main() -> None:
+    """Answer until the input ends, which it does when whoever asks has died."""
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            answer = VERBS[asked["verb"]](asked)
+        except Exception as error:  # noqa: BLE001 - the asker turns it into an unknown
+            answer = {"fault": "CRASH", "said": f"{type(error).__name__}: {error}"}
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()

@@ -1,0 +1,163 @@
+"""Does production serve now, and is it what the config says? Asked by GET alone.
+
+Nothing is generated: it may be busy with somebody's long prompt, which is no fault.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from preflight.box import TIMEOUT, Answer, Box
+from preflight.check import Check, Deadline
+from preflight.verdict import BlastRadius, State, Verdict
+from preflight.wording import clipped
+
+DOWN_BEFORE = "down before us"
+"""In the evidence of `prod.identity` when production did not serve when we came."""
+
+_TOLD = 3
+
+
+class ProductionServes(Check):
+    """Production answers now, and is what the config says it is."""
+
+    id: ClassVar[str] = "prod.identity"
+    radius: ClassVar[BlastRadius] = BlastRadius.PRODUCTION
+    cheap: ClassVar[bool] = True
+
+    kind: Literal["serves"] = "serves"
+    name: str
+    base_url: str = ""
+    probe: dict[str, Any]
+    deadline_s: float = 15.0
+
+    @property
+    def subject(self) -> str:
+        """The service with its address."""
+        return f"{self.name} at {self._base}"
+
+    @property
+    def _base(self) -> str:
+        return (self.base_url or str(self.probe.get("base", ""))).rstrip("/")
+
+    @property
+    def _key(self) -> Mapping[str, str] | None:
+        found = self.probe.get("api_key")
+        return found if isinstance(found, dict) else None
+
+    def look(self, box: Box) -> Verdict:
+        """Health first, then each value of its identity. Nothing is generated: it may be busy."""
+        time = Deadline(self.deadline_s)
+        health = str(self.probe.get("health", "/health"))
+        answer = box.ask(self._base + health, within=time.left(), key=self._key)
+        trouble = self._unwell(answer, health)
+        if trouble is not None:
+            return trouble
+        rows = [row for row in self.probe.get("identity", ()) if isinstance(row, dict)]
+        answers: dict[str, Answer] = {}
+        wrong: list[str] = []
+        unknown: list[str] = []
+        found: dict[str, object] = {}
+        for row in rows:
+            path = str(row.get("path", ""))
+            if path not in answers:
+                answers[path] = box.ask(self._base + path, within=time.left(), key=self._key)
+            name = str(row.get("name", path))
+            value = _at(answers[path], row.get("at", ()))
+            if value is None:
+                if row.get("how") != "record":
+                    unknown.append(f"{name} is not told by GET {path} ({_said(answers[path])})")
+                continue
+            found[name] = value
+            if not _agrees(value, row):
+                least = "at least " if row.get("how") == "at_least" else ""
+                wrong.append(f"{name} is {value}, config says {least}{row.get('want')}")
+        evidence = tuple(f"{name}: {clipped(str(value), 200)}" for name, value in found.items())
+        seen = json.dumps(found, sort_keys=True, default=str)
+        if wrong:
+            return self._says(
+                State.FAIL,
+                "; ".join(wrong[:_TOLD]),
+                remedy="mend runner.toml, or production",
+                evidence=evidence,
+            )
+        if unknown:
+            return self._says(
+                State.UNKNOWN,
+                "; ".join(unknown[:_TOLD]),
+                remedy="see whether it needs an API key, or leave the expectation out",
+                evidence=evidence,
+            )
+        said = ", ".join(f"{name} {clipped(str(value), 40)}" for name, value in found.items())
+        return self._says(State.PASS, f"serves ({said or 'healthy'})", evidence=evidence, seen=seen)
+
+    def _says(self, state: State, found: str, **more: Any) -> Verdict:
+        return self.says(state, found, wanted="a serving production as configured", **more)
+
+    def _unwell(self, answer: Answer, health: str) -> Verdict | None:
+        if answer.fault == "ECONNREFUSED":
+            return self._says(
+                State.FAIL,
+                "is down: nothing listens there",
+                remedy="nothing was started: it may be down on purpose; bring it up first",
+                evidence=(DOWN_BEFORE,),
+            )
+        if answer.fault:
+            word = "timeout" if answer.fault == TIMEOUT else answer.fault
+            return self._says(
+                State.UNKNOWN,
+                f"does not answer: {answer.said} ({word})",
+                remedy=f"try: curl {self._base}{health}",
+            )
+        if answer.status in (401, 403):
+            return self._says(
+                State.UNKNOWN,
+                f"wants an API key for GET {health} ({answer.status})",
+                remedy="name api_key for this service",
+            )
+        if answer.status == 503:
+            return self._says(
+                State.FAIL,
+                f"is not ready: GET {health} says 503, {clipped(answer.body.strip(), 80)}",
+                remedy="wait until it serves",
+                evidence=(DOWN_BEFORE,),
+            )
+        if answer.status != 200:
+            return self._says(
+                State.FAIL,
+                f"is not well: GET {health} says {answer.status}",
+                remedy=f"try: curl {self._base}{health}",
+                evidence=(DOWN_BEFORE,) if answer.status >= 500 else (),
+            )
+        return None
+
+
+def _at(answer: Answer, path: object) -> object | None:
+    """The value at a path of keys and positions in a JSON answer; None when it is not there."""
+    if answer.fault or answer.status != 200:
+        return None
+    try:
+        value: Any = json.loads(answer.body)
+        for step in path if isinstance(path, list | tuple) else (path,):
+            value = value[step]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        return None
+    return None if value is None else value
+
+
+def _agrees(value: object, row: Mapping[str, Any]) -> bool:
+    want = row.get("want")
+    match row.get("how"):
+        case "equals":
+            return bool(value == want)
+        case "at_least":
+            numbers = isinstance(value, int | float) and isinstance(want, int | float)
+            return numbers and value >= want  # type: ignore[operator]
+        case _:
+            return True
+
+
+def _said(answer: Answer) -> str:
+    return answer.said or answer.fault or f"status {answer.status}"

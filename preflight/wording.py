@@ -1,0 +1,76 @@
+"""How facts are put into words: sizes, times, commands, names from a hostile file system.
+
+It must not know checks. Everything that reaches a terminal, an alert or a log goes through
+`printable` first: a file name may hold newlines and escape codes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+
+
+def printable(text: str) -> str:
+    """The text with everything that could move a cursor or forge a line shown as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else ascii(char)[1:-1].replace("\\\\", "\\") for char in text
+    )
+
+
+def clipped(text: str, limit: int) -> str:
+    """At most `limit` characters, with … where something was cut off at the end."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def short_path(path: str, limit: int = 48) -> str:
+    """The path with its middle left out: the file's name is what a phone must show."""
+    if len(path) <= limit:
+        return path
+    name = path.rsplit("/", 1)[-1]
+    room = limit - len(name) - 3
+    head = path[: max(room, 0)].rsplit("/", 1)[0]
+    return f"{head}/…/{name}"
+
+
+def size(count: int) -> str:
+    """Bytes for people: 253 B, 1.9 MiB, 21.3 GiB."""
+    for unit, name in ((_GIB, "GiB"), (_MIB, "MiB"), (_KIB, "KiB")):
+        if count >= unit:
+            return f"{count / unit:.1f} {name}"
+    return f"{count} B"
+
+
+def memory(mib: int) -> str:
+    """MiB for people: below 1 GiB as MiB, above as GiB with one decimal."""
+    return f"{mib / 1024:.1f} GiB" if abs(mib) >= 1024 else f"{mib} MiB"
+
+
+def seconds(amount: float) -> str:
+    """A duration in seconds without needless decimals."""
+    return f"{amount:g} s"
+
+
+def when(epoch: float, now: float | None = None) -> str:
+    """A moment in the box's own time: 20:41 if it is today, else 2026-11-28 20:41."""
+    moment = time.localtime(epoch)
+    today = time.localtime(now)
+    same = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M" if same else "%Y-%m-%d %H:%M", moment)
+
+
+def command(argv: Sequence[str], limit: int = 60) -> str:
+    """A command line for people: the program without its directory, clipped."""
+    if not argv:
+        return ""
+    return clipped(" ".join([argv[0].rsplit("/", 1)[-1] or argv[0], *argv[1:]]), limit)
+
+
+def named(items: Sequence[str], limit: int = 3) -> str:
+    """A few of many: "a, b and 29 more"."""
+    if len(items) <= limit:
+        return ", ".join(items)
+    return f"{', '.join(items[:limit])} and {len(items) - limit} more"
