@@ -22,7 +22,7 @@ from runner.recovery.probe import Look
 from runner.recovery.recipe import Recipe
 from runner.recovery.state import StateFile
 from runner.recovery.stop import Halt, Stop, households
-from runner.settings import Service
+from runner.service import Service
 from runner.until import Clock, Stopped, TimedOut, until
 
 MEMORY_BACK_S = 60.0
@@ -322,13 +322,16 @@ def _memory_back(members: set[int], box: Box, clock: Clock) -> str:
     return ""
 
 
-def revived(found: Sequence[Found]) -> str | None:
-    """Who has brought a stopped service back while it should be down; None when nobody has."""
+def revived(found: Sequence[Found], ours: set[int]) -> str | None:
+    """Who has brought a stopped service back while it should be down; None when nobody has.
+
+    `ours` are the candidate's pids: it may use a port of production's while that is down.
+    """
     for one in found:
         rows = proc.claimants(one.recipe.host, one.recipe.port)
-        if not rows:
-            continue
         pids = sorted(proc.owners(one.recipe.port))
+        if not rows or (pids and set(pids) <= ours):
+            continue
         line = " ".join(proc.cmdline(pids[0]) or ()) if pids else "a process we may not see"
         unit = proc.unit_of(proc.cgroup(pids[0])) if pids else None
         by = f" of {unit}" if unit else ""
