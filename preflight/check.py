@@ -42,6 +42,13 @@ class Check(BaseModel, ABC):
     def look(self, box: Box) -> Verdict:
         """Ask the Box. Bad news is a Verdict; an exception is a bug of ours."""
 
+    def glance(self, box: Box) -> Verdict | None:  # noqa: ARG002 - most checks do not glance
+        """Trouble that costs nothing to see, for the report when a smaller ring has refused.
+
+        None where there is none, or where looking would ask anybody anything.
+        """
+        return None
+
     def hurried(self) -> Check:
         """The same question with the gate's deadline."""
         return self.model_copy(update={"deadline_s": min(self.deadline_s, GATE_DEADLINE_S)})

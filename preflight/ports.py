@@ -165,6 +165,11 @@ class PortOwner(Check):
             return self._free(rows, aside, seen)
         return self._expected(box, self.expect, rows, aside, seen)
 
+    def glance(self, box: Box) -> Verdict | None:
+        """Who holds the port, from the kernel's tables: nobody is asked."""
+        verdict = self.look(box)
+        return verdict if verdict.refuses else None
+
     @property
     def _wanted(self) -> str:
         return "nobody there" if self.expect == "free" else self.expect.name

@@ -19,6 +19,7 @@ from preflight.box import Box
 from preflight.check import Check
 from preflight.control import MayControl
 from preflight.files import FileExists, Shards
+from preflight.given import Given
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace, StateDir
 from preflight.ports import PortOwner
@@ -29,6 +30,7 @@ AnyCheck = Annotated[
     Binary
     | DiskSpace
     | FileExists
+    | Given
     | GpuBudget
     | MayControl
     | PortOwner
@@ -138,8 +140,23 @@ def _ask(check: Check, box: Box, accepted: Mapping[str, str]) -> Verdict:
     return replace(verdict, evidence=(*verdict.evidence, refusal))
 
 
-def _skipped(check: Check, ring: str) -> Verdict:
-    return check.says(State.SKIPPED, f"not looked at: the {ring} before it refused", wanted="")
+def _skipped(check: Check, ring: str, box: Box) -> Verdict:
+    """Not judged any more; but what lies in plain sight is named, so that one alert says it all."""
+    skipped = f"not looked at: the {ring} before it refused"
+    try:
+        passing = check.glance(box)
+    except Exception:  # noqa: BLE001 - a glance is a courtesy; nothing depends on it
+        passing = None
+    if passing is None:
+        return check.says(State.SKIPPED, skipped, wanted="")
+    return check.says(
+        State.SKIPPED,
+        f"{skipped}; seen in passing: {passing.found}",
+        wanted=passing.wanted,
+        remedy=passing.remedy,
+        who=passing.who,
+        evidence=passing.evidence,
+    )
 
 
 def look(
@@ -160,7 +177,7 @@ def look(
     for radius, ring in groupby(sorted(checks, key=lambda check: check.radius), _radius):
         before = refusing
         for check in ring:
-            verdict = _skipped(check, before) if before else _ask(check, box, accepted)
+            verdict = _skipped(check, before, box) if before else _ask(check, box, accepted)
             asked.append(Asked(check, verdict))
             if on_verdict is not None:
                 on_verdict(verdict)
