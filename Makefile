@@ -45,7 +45,7 @@ python:
 	  { echo "this Python cannot make environments → apt-get install python3-venv" >&2; exit 1; }
 
 $(READY): requirements-dev.lock pyproject.toml | python
-	@echo "Setting up $(VENV), once (350 MB to download, half a minute to two minutes) …"
+	@echo "Setting up $(VENV), once (350 MB to download, about a minute) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python $(PIP) install --require-hashes -r requirements-dev.lock
 	@$(VENV)/bin/python $(PIP) install --no-deps --no-build-isolation -e .

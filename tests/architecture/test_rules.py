@@ -144,8 +144,8 @@ BAD = [
     ("no_globs", "jobs/a.py", "import glob"),
     ("no_patching", "tests/a.py", "from unittest import mock"),
     ("no_patching", "tests/a.py", "from unittest.mock import patch"),
-    ("no_patching", "tests/a.py", "monkeypatch.setattr('runner.run.go', 1)"),
-    ("no_patching", "tests/a.py", "from runner import run\nmonkeypatch.setattr(run, 'go', 1)"),
+    ("no_patching", "tests/a.py", "monkeypatch.setattr('runner.run.go', fake)"),
+    ("no_patching", "tests/a.py", "from runner import run\nmonkeypatch.setattr(run, 'go', f)"),
     ("tests_say_what_they_show", "tests/a.py", "def test_a(): pass"),
 ]
 GOOD = [
@@ -156,7 +156,8 @@ GOOD = [
     ("one_place_waits", "runner/a.py", "import select\nselect.select([1], [], [], 0)"),
     ("only_the_command_line_prints_and_exits", "runner/cli/app.py", "print('x')"),
     ("telegram_is_confined", "runner/a.py", "from alerts.telegram import Telegram"),
-    ("no_patching", "tests/a.py", "monkeypatch.setattr(sys, 'stderr', 1)"),
+    ("no_patching", "tests/a.py", "monkeypatch.setattr(sys, 'stderr', file)"),
+    ("no_patching", "tests/a.py", "from runner import a\nmonkeypatch.setattr(a, 'kept', set())"),
 ]
 BY_NAME = {rule.__name__: rule for rule in (*rules.SOURCE_RULES, *rules.TEST_RULES)}
 
