@@ -190,6 +190,11 @@ class Journal(Rows):
                 (redact(error), next_at, row_id),
             )
 
+    def last_delivery(self) -> float | None:
+        """When an alert last reached somebody, in seconds since 1970; None if none ever did."""
+        rows = self._read("SELECT max(sent_at) AS last FROM outbox WHERE note != ''")
+        return None if rows[0]["last"] is None else float(rows[0]["last"])
+
     def incident(self, key: str, text: str, run: str | None = None) -> bool:
         """Open an incident; False where it is open already."""
         with self._write() as db:

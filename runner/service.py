@@ -73,7 +73,7 @@ def _service_of(kind: type[Server]) -> type[Service]:
 
     def body(names: dict[str, Any]) -> None:
         names["__module__"] = __name__
-        names["__doc__"] = f"A service of production that is a {kind.__name__}."
+        names["__doc__"] = "What must serve whenever no run holds the box."
         names["reserved"] = Service.reserved
 
     made = types.new_class(f"{kind.__name__}Service", (kind, Service), exec_body=body)

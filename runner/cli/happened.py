@@ -1,0 +1,67 @@
+"""`runner history` and `runner show`: what the journal remembers. They read, and start nothing."""
+
+from typing import Any
+
+import click
+
+from runner import words
+from runner.cli import options, out
+from runner.report.page import page
+
+DEFAULT_LIMIT = 50
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(1),
+    default=DEFAULT_LIMIT,
+    show_default=True,
+    help="How many runs at most.",
+)
+@options.answers
+def history(job: str | None, limit: int, config: str | None, *, as_json: bool) -> int:
+    """The runs so far, newest first; of one job where JOB is given."""
+    place = options.place(config)
+    with place.journal() as journal:
+        runs = journal.history(job, limit)
+    rows = [_row(run) for run in runs]
+    text = out.columns(rows, ["started", "run", "job", "outcome", "down", "what"])
+    out.answer({"runs": runs}, text or ["no run yet"], as_json=as_json)
+    return 0
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("-a", "--all", "whole", is_flag=True, help="Passed checks and all evidence too.")
+@options.answers
+def show(run: str | None, config: str | None, *, whole: bool, as_json: bool) -> int:
+    """One run, the latest where RUN is not given: checks, claims with evidence, production."""
+    found = run_of(options.place(config), run)
+    out.answer(found, page(found, out.coloured, whole=whole), as_json=as_json)
+    return 0
+
+
+def run_of(place: options.Place, run: str | None) -> dict[str, Any]:
+    """The run asked for. Raises Failure where there is none."""
+    with place.journal() as journal:
+        found = journal.run(run)
+    if found is None:
+        what = f"no run is called `{run}`" if run else "there is no run yet"
+        raise out.Failure(what, where=str(place.state_dir), remedy="see `runner history`")
+    return found
+
+
+def _row(run: dict[str, Any]) -> list[str]:
+    production = run.get("production") or {}
+    down = production.get("downtime_s")
+    return [
+        words.day_and_clock(run.get("started")),
+        str(run.get("run")),
+        str(run.get("job")),
+        str(run.get("outcome") or "running"),
+        "-" if down is None else words.duration(down),
+        str(run.get("headline") or ""),
+    ]

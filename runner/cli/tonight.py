@@ -1,0 +1,140 @@
+"""`runner run`, `check` and `cancel`: the verbs that act on the box, or look at all of it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from runner.cli import options, out, who
+from runner.cli.watching import watch
+from runner.outcome import Outcome, exit_code
+from runner.progress import Progress
+from runner.report.page import check_line, page
+from runner.report.plan import plan_lines
+
+if TYPE_CHECKING:
+    from runner.settings import Settings
+
+
+@click.command()
+@click.argument("job")
+@click.option("--dry-run", is_flag=True, help="Print the plan: checks, exact commands, budgets.")
+@click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change one key of the job for this run, such as candidate.context=100000.",
+)
+@options.answers
+def run(
+    job: str, sets: tuple[str, ...], config: str | None, *, dry_run: bool, as_json: bool
+) -> int:
+    """Run JOB now: production down, candidate up, proof, production back."""
+    settings = _ready(config)
+    from runner import run as nightshift  # noqa: PLC0415 - after a broken config has been told
+
+    overrides = _overrides(sets)
+    if dry_run:
+        plan = nightshift.plan(job, settings, overrides=overrides)
+        out.answer(plan, plan_lines(plan), as_json=as_json)
+        return 0
+    from runner.stopping import StopFlag  # noqa: PLC0415 - likewise
+    from runner.until import RealClock  # noqa: PLC0415 - likewise
+
+    stop = StopFlag()
+    stop.install()
+    with _watched(as_json=as_json) as progress:
+        result = nightshift.run(
+            job,
+            settings,
+            overrides=overrides,
+            trigger="manual",
+            progress=progress,
+            clock=RealClock(),
+            stop=stop,
+        )
+    out.answer(result, ["", *page(result, out.coloured)], as_json=as_json)
+    return int(result["exit_code"])
+
+
+@click.command()
+@click.argument("job", required=False)
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
+@options.answers
+def check(job: str | None, sets: tuple[str, ...], config: str | None, *, as_json: bool) -> int:
+    """Look whether JOB could run now, or with no JOB whether production could be restored."""
+    settings = _ready(config)
+    from runner import run as nightshift  # noqa: PLC0415 - after a broken config has been told
+
+    with _watched(as_json=as_json) as progress:
+        found = nightshift.check(job, settings, overrides=_overrides(sets), progress=progress)
+    refused = found["state"] not in {"pass", "warn"}
+    out.answer(found, _checked(found), as_json=as_json)
+    return exit_code(Outcome.REFUSED) if refused else 0
+
+
+@click.command()
+@click.argument("run_id", metavar="[RUN]", required=False)
+@options.answers
+def cancel(run_id: str | None, config: str | None, *, as_json: bool) -> int:
+    """End a run orderly from elsewhere, production first; waits until it has ended."""
+    settings = _ready(config)
+    from runner.cancel import cancel as end  # noqa: PLC0415 - after a broken config has been told
+
+    ended = end(settings, run_id)
+    out.answer(ended, _cancelled(ended), as_json=as_json)
+    return 0
+
+
+def _ready(config: str | None) -> "Settings":
+    """The settings, as the owner of the state directory, with logs on standard error."""
+    settings = options.settings(config)
+    who.become_owner(Path(settings.state_dir))
+    from runner import logs  # noqa: PLC0415 - after a broken config has been told
+
+    verbose = options.verbosity()
+    logs.configure(level=("warning", "info", "debug")[min(verbose, 2)], zone=settings.zone)
+    return settings
+
+
+def _overrides(sets: tuple[str, ...]) -> dict[str, str]:
+    """`candidate.context=100000` as a key and its value."""
+    found: dict[str, str] = {}
+    for each in sets:
+        key, equals, value = each.partition("=")
+        if not equals or not key.strip():
+            raise out.Failure(
+                f"`{each}` is no KEY=VALUE",
+                where="--set",
+                remedy="write it as candidate.context=100000",
+            )
+        found[key.strip()] = value
+    return found
+
+
+@contextmanager
+def _watched(*, as_json: bool) -> Iterator[Progress]:
+    progress = watch(as_json=as_json)
+    try:
+        yield progress
+    finally:
+        progress.close()
+
+
+def _checked(found: Mapping[str, Any]) -> list[str]:
+    state = str(found["state"])
+    minutes = found.get("needs_minutes")
+    lines = [
+        out.coloured(str(check["state"]), check_line(check)) for check in found.get("checks", [])
+    ]
+    needs = f", needs about {minutes:g} min" if minutes is not None else ""
+    return [*lines, f"{found.get('job') or 'production'}: {out.coloured(state)}{needs}"]
+
+
+def _cancelled(ended: Mapping[str, Any]) -> str:
+    if ended.get("headline"):
+        return str(ended["headline"])
+    return f"run {ended.get('run')} has ended: {ended.get('outcome')}"

@@ -1,0 +1,129 @@
+"""Delivers what stands in the outbox, apart from any run. Knows the journal and the channels.
+
+Delivery never delays a restore and never changes an outcome: it begins when these are done.
+"""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import tzinfo
+from pathlib import Path
+
+from alerts.channel import Channel
+from alerts.deliver import deliver_all
+from alerts.message import Alert, DeliveryError, stamped
+from runner import words
+from runner.journal import Journal, OutboxRow
+
+WITHIN_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """What one pass over the outbox did: how many alerts, and what kept the others."""
+
+    sent: int = 0
+    failed: int = 0
+    unsent: int = 0
+    errors: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One channel, tried by hand."""
+
+    kind: str
+    reached: bool
+    said: str
+    far: bool
+
+
+def flush(
+    journal: Journal,
+    channels: Sequence[Channel],
+    state_dir: Path,
+    *,
+    at_once: bool = False,
+    now: Callable[[], float] = time.time,
+) -> Flushed:
+    """Deliver the alerts that are due, or all of them if `at_once`. Raises JournalError.
+
+    Where another process is at it already, this one leaves it the work.
+    """
+    with _alone(state_dir) as alone:
+        if not alone:
+            unsent = len(journal.outbox(unsent=True))
+            return Flushed(unsent=unsent, errors=("another process is delivering",))
+        rows = journal.outbox(unsent=True)
+        due = [replace(row, next_at=0.0) for row in rows] if at_once else rows
+        done = deliver_all(
+            due,
+            channels,
+            mark_sent=journal.sent,
+            mark_failed=journal.failed,
+            now=now,
+            within=WITHIN_S,
+        )
+        left = journal.outbox(unsent=True)
+    errors = [row.last_error for row in left if row.last_error] + done.unmarked
+    return Flushed(len(done.sent), len(done.failed), len(left), tuple(dict.fromkeys(errors)))
+
+
+def try_all(
+    journal: Journal, channels: Sequence[Channel], *, text: str, zone: tzinfo | None = None
+) -> list[Tried]:
+    """Send a test to every channel; one that arrives is remembered as the proof of the path."""
+    at = words.at_epoch(time.time(), zone)
+    key = f"test:{at}"
+    alert = stamped(Alert(key=key, first_line=text, at=at, kind="test"), 0)
+    tried = [_tried(channel, alert) for channel in channels]
+    reached = [one for one in tried if one.reached]
+    far_wanted = any(one.far for one in tried)
+    if any(one.far or not far_wanted for one in reached):
+        journal.post(key, {"first_line": text, "text": text, "at": at, "kind": "test"})
+        row = next(row for row in journal.outbox(unsent=True) if row.key == key)
+        journal.sent(row.id, "; ".join(f"{one.kind}: {one.said}" for one in reached))
+    return tried
+
+
+def _tried(channel: Channel, alert: Alert) -> Tried:
+    try:
+        said = channel.deliver(alert, within=WITHIN_S)
+    except DeliveryError as error:
+        return Tried(channel.kind, reached=False, said=str(error), far=channel.far)
+    return Tried(channel.kind, reached=True, said=said, far=channel.far)
+
+
+def shown(row: OutboxRow, zone: tzinfo | None = None) -> dict[str, object]:
+    """A row of the outbox as plain JSON, with its times in `zone`."""
+    return {
+        "id": row.id,
+        "key": row.key,
+        "run": row.run,
+        "kind": row.body.get("kind"),
+        "first_line": row.body.get("first_line") or row.body.get("text"),
+        "created": words.at_epoch(row.created, zone),
+        "tries": row.tries,
+        "next": words.at_epoch(row.next_at, zone) if row.next_at and not row.sent_at else None,
+        "error": row.last_error,
+        "sent": words.at_epoch(row.sent_at, zone) if row.sent_at else None,
+        "by": row.note,
+    }
+
+
+@contextmanager
+def _alone(state_dir: Path) -> Iterator[bool]:
+    """Whether this process delivers; two at once would send everything twice."""
+    fd = os.open(state_dir / "outbox.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(fd)

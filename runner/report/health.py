@@ -1,0 +1,160 @@
+"""What `runner doctor` looks at: configuration, jobs, memory, ways to a person, GPU, programs.
+
+Every answer is a verdict as preflight gives them; none of it starts, stops or writes anything.
+"""
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jobs.errors import ConfigError, render
+from jobs.load import list_jobs
+from preflight.linux import LinuxBox
+from preflight.verdict import BlastRadius, State, Verdict
+from runner import words
+from runner.journal import Journal, JournalError
+from runner.settings import Settings, load_settings
+from runner.supervisors import Systemd
+
+GPU_WITHIN_S = 10.0
+_LONG_UNTOLD_S = 900.0
+
+
+def examine(config: Path | None, looked: str) -> list[dict[str, Any]]:
+    """The verdicts about this box and this configuration, as plain JSON."""
+    return [verdict.to_json() for verdict in _examine(config, looked)]
+
+
+def _examine(config: Path | None, looked: str) -> Iterator[Verdict]:
+    if config is None:
+        yield _says(
+            "self.config",
+            State.FAIL,
+            "runner.toml",
+            f"not found at {looked}",
+            wanted="a configuration",
+            remedy="write one, or name it with --config",
+        )
+        return
+    try:
+        settings = load_settings(config)
+    except ConfigError as error:
+        for problem in error.problems:
+            yield _says(
+                "self.config", State.FAIL, str(config), render(problem), wanted="no mistake"
+            )
+        return
+    yield _says("self.config", State.PASS, str(config), "is in order")
+    yield from _jobs(settings)
+    yield from _memory(settings)
+    yield _told(settings)
+    yield _gpu()
+    yield from _programs(settings)
+    if settings.schedule:
+        yield _says(
+            "self.schedule",
+            State.WARN,
+            f"{len(settings.schedule)} [[schedule]]",
+            "this version fires no slots by itself",
+            remedy="let cron or a systemd timer call `runner run JOB`",
+        )
+
+
+def _jobs(settings: Settings) -> Iterator[Verdict]:
+    directory = settings.jobs_dir
+    jobs = list_jobs(Path(directory))
+    broken = [job for job in jobs if job.problem is not None]
+    for job in broken:
+        said = render(job.problem) if job.problem else ""
+        yield _says("self.job", State.FAIL, job.name, said, wanted="a job file without mistakes")
+    state = State.PASS if jobs else State.WARN
+    count = f"{len(jobs) - len(broken)} of {len(jobs)} readable"
+    yield _says("self.jobs", state, directory, count, remedy="" if jobs else "write a job file")
+
+
+def _memory(settings: Settings) -> Iterator[Verdict]:
+    state_dir = Path(settings.state_dir)
+    try:
+        with Journal.open(state_dir, read_only=True, zone=settings.zone) as journal:
+            drained, unsent = journal.drained(), journal.outbox(unsent=True)
+    except JournalError as error:
+        message, _, remedy = str(error).partition(" → ")
+        yield _says("self.journal", State.FAIL, "the journal", message, remedy=remedy)
+        return
+    yield _says("self.journal", State.PASS, "the journal", f"readable in {state_dir}")
+    if drained:
+        yield _says(
+            "self.drained",
+            State.FAIL,
+            "this box",
+            f"is drained since {words.day_and_clock(drained['since'])}: {drained['reason']}",
+            remedy="see `runner status`; when it is mended: runner undrain --reason …",
+        )
+    if unsent:
+        oldest = time.time() - min(row.created for row in unsent)
+        yield _says(
+            "self.outbox",
+            State.FAIL if oldest > _LONG_UNTOLD_S else State.WARN,
+            f"{len(unsent)} alerts",
+            f"not delivered, the oldest for {words.duration(oldest)}",
+            remedy="see `runner alerts list`, then `runner alerts flush`",
+        )
+
+
+def _told(settings: Settings) -> Verdict:
+    """Whether somebody would be told: the channels, and the last delivery that arrived."""
+    kinds = ", ".join(channel.kind for channel in settings.alerts.channel)
+    if not kinds:
+        return _says(
+            "self.alerts",
+            State.WARN,
+            "alerts",
+            "no channel is configured, so nobody is told",
+            remedy="write an [[alerts.channel]]",
+        )
+    try:
+        with Journal.open(Path(settings.state_dir), read_only=True) as journal:
+            last = journal.last_delivery()
+    except JournalError:
+        last = None
+    if last is None:
+        said = f"{kinds}: nothing has ever arrived"
+        return _says("self.alerts", State.WARN, "alerts", said, remedy="runner alerts test")
+    ago = words.duration(time.time() - last)
+    return _says("self.alerts", State.PASS, "alerts", f"{kinds}: last arrived {ago} ago")
+
+
+def _gpu() -> Verdict:
+    reading = LinuxBox().gpus(within=GPU_WITHIN_S)
+    if reading.fault == "absent":
+        return _says("gpu.driver", State.SKIPPED, "GPU", "none on this box, as far as is known")
+    if reading.fault:
+        return _says("gpu.driver", State.FAIL, "GPU", f"{reading.said} ({reading.fault})")
+    found = ", ".join(f"{gpu.name} with {gpu.free_mib} MiB free" for gpu in reading.gpus)
+    return _says("gpu.driver", State.PASS, "GPU", f"{found or 'none'} (by {reading.source})")
+
+
+def _programs(settings: Settings) -> Iterator[Verdict]:
+    if any(isinstance(service.supervisor, Systemd) for service in settings.production):
+        path = shutil.which("systemctl")
+        yield _says(
+            "host.systemctl",
+            State.PASS if path else State.FAIL,
+            "systemctl",
+            path or "is not on PATH",
+            remedy="" if path else "use another supervisor, or run on the host itself",
+        )
+    if not settings.production:
+        yield _says(
+            "self.production", State.WARN, "production", "no [[production]]: nothing to stop"
+        )
+    yield _says("self.python", State.PASS, "Python", sys.executable)
+
+
+def _says(
+    check: str, state: State, subject: str, found: str, *, wanted: str = "", remedy: str = ""
+) -> Verdict:
+    return Verdict(check, state, subject, wanted, found, remedy, BlastRadius.SELF)
