@@ -16,7 +16,10 @@ from jobs.errors import ConfigError, Problem
 from jobs.fields import Duration, ExplicitDirectory, ExplicitPath, Model, Seconds, bad_name
 from jobs.toml_lines import Document, Key
 from runner import __version__, where
+from runner.recovery import lock
 from runner.service import LATER, AnyService, Service
+
+__all__ = ["VERSION", "Alerts", "Gpu", "Schedule", "Service", "Settings", "load_settings"]
 
 VERSION = 1
 """The version of runner.toml that this runner writes and understands."""
@@ -127,13 +130,17 @@ class Settings(Model):
         description="IANA timezone of schedules and of all times shown (default: the box's own).",
     )
     jobs_dir: ExplicitDirectory = Field(
-        default="",
+        default_factory=str,  # load_settings knows where the file lies
         description="Directory of the job files (default: jobs beside runner.toml).",
     )
     state_dir: ExplicitDirectory = Field(
         default_factory=lambda: str(where.state_dir()),
         description="Directory of journal, logs and results (default: $STATE_DIRECTORY, else "
         "$XDG_STATE_HOME/runner).",
+    )
+    lock_name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,80}$")] = Field(
+        default=lock.BOX,
+        description="Name of the machine-wide lock; only a demo has a reason for one of its own.",
     )
     production: tuple[AnyService, ...] = Field(
         default=(), description="The services that serve, in the order in which they are started."
