@@ -4,6 +4,7 @@
 SHELL    := /bin/bash
 PYTHON   ?= python3
 PREFIX   ?= /opt/runner
+override PREFIX := $(abspath $(PREFIX))
 VENV     := .venv
 READY    := $(VENV)/.ready
 PIP      := -m pip --quiet --disable-pip-version-check
