@@ -90,7 +90,8 @@ def _no_kind(tag: str, place: _Place) -> tuple[str, str]:
     for owner in place.inside:
         later = _words_of(owner, "later_kinds")
         if tag in later:
-            return f"kind `{tag}`: {later[tag]}", f"kinds there are: {_kinds(place.inside)}"
+            what, _, todo = later[tag].partition("; ")
+            return f"kind `{tag}` {what}", f"{todo} (kinds there are: {_kinds(place.inside)})"
     close = difflib.get_close_matches(tag, _tags(place.inside), 1, _CLOSE)
     guess = f"; did you mean `{close[0]}`?" if close else ""
     return f"there is no kind `{tag}`{guess}", f"kinds there are: {_kinds(place.inside)}"

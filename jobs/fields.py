@@ -14,9 +14,11 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core import CoreSchema, core_schema
 
 
 class Model(BaseModel):
@@ -85,6 +87,15 @@ class Seconds(float):
 
     __slots__ = ()
 
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: type[Any], handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Read by `duration`, and written as a person would write it."""
+        del source, handler
+        words = core_schema.plain_serializer_function_ser_schema(in_words, when_used="json")
+        return core_schema.no_info_plain_validator_function(duration, serialization=words)
+
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -117,9 +128,7 @@ def in_words(seconds: float) -> str:
 
 
 Duration = Annotated[
-    float,
-    BeforeValidator(duration),
-    WithJsonSchema({"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|s|m|h|d) ?)+$"}),
+    Seconds, WithJsonSchema({"type": "string", "pattern": r"^(\d+(\.\d+)?(ms|s|m|h|d) ?)+$"})
 ]
 """Seconds, written with a unit: "90s", "15m", "2h"."""
 

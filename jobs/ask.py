@@ -1,0 +1,236 @@
+"""Sends one measured request and writes down what came back: one fresh connection, no retry.
+
+It blocks until the reply is whole, the deadline is over, or the server is gone; whoever wants to
+leave earlier ends the server."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+
+from jobs import wire
+from jobs.corpus import endless
+from jobs.evidence import now
+from jobs.request import Request
+from jobs.samples import Sample
+from jobs.servers.base import Answer, Asked, Server
+
+_BATCH = 128 * 1024  # characters for one call of /tokenize
+_TOKENIZE_WITHIN = 120.0
+_GUESS_CHARACTERS = 20_000
+_SAFE = 0.97  # of the tokens asked for, where they can only be estimated
+_KEPT_TEXT = 4000
+
+
+@dataclass
+class _Reply:
+    """A reply while it comes in."""
+
+    events: list[Any]
+    first_ms: float | None = None
+    wrong: str = ""
+
+
+class Asker:
+    """One server that is measured: knows its long prompts, so that each is made only once."""
+
+    def __init__(
+        self,
+        server: Server,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        told: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._server = server
+        self._base = base_url
+        self._key = api_key
+        self._told = told
+        self._long: dict[tuple[str, int], str | tuple[int, ...]] = {}
+
+    def send(self, request: Request, *, deadline_s: float) -> Sample:
+        """Send it; a failure is a sample that is not valid and says why."""
+        began = time.monotonic()
+        try:
+            prompt = self._prompt(request)
+        except ValueError as error:
+            return replace(_blank(request), valid=False, why=str(error))
+        asked = self._server.asked(
+            prompt,
+            temperature=request.temperature,
+            max_tokens=request.max_tokens,
+            seed=request.seed,
+            cached=request.cached,
+        )
+        left = deadline_s - (time.monotonic() - began)
+        sent = time.monotonic()
+        reply = self._ask(asked, left)
+        wall_ms = (time.monotonic() - sent) * 1000
+        answer = self._server.answer(reply.events)
+        depth = len(prompt) if not isinstance(prompt, str) else None
+        sample = _filled_in(_blank(request), answer, depth)
+        sample = replace(sample, wall_ms=wall_ms, ttft_ms=reply.first_ms)
+        wrong = reply.wrong or _fault(sample, embedding=self._server.serves != "chat")
+        return replace(sample, valid=not wrong, why=wrong)
+
+    def _ask(self, asked: Asked, within_s: float) -> _Reply:
+        reply = _Reply([])
+        if within_s <= 0:
+            reply.wrong = "no time left to ask"
+            return reply
+        began = time.monotonic()
+        try:
+            with (
+                wire.client(self._key, within_s) as client,
+                client.stream("POST", self._base + asked.path, json=asked.body) as response,
+            ):
+                for event in self._events(response, streams=asked.streams):
+                    spent = time.monotonic() - began
+                    if spent > within_s:
+                        reply.wrong = f"no whole answer within {within_s:.0f} s"
+                        break
+                    self._take(reply, event, spent)
+        except httpx.TimeoutException:
+            reply.wrong = f"no answer within {within_s:.0f} s"
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            reply.wrong = wire.why(error)
+        return reply
+
+    def _take(self, reply: _Reply, event: Any, spent: float) -> None:
+        if isinstance(event, dict) and "error" in event:
+            reply.wrong = f"the server answered: {json.dumps(event['error'])[:300]}"
+            return
+        if progress := self._server.progress(event):
+            if self._told:
+                self._told(*progress)
+            return
+        reply.events.append(event)
+        if reply.first_ms is None and isinstance(event, dict) and event.get("content"):
+            reply.first_ms = spent * 1000
+
+    def _events(self, response: httpx.Response, *, streams: bool) -> Iterator[Any]:
+        """The JSON objects of a reply; comments and empty lines of a stream are no events."""
+        if response.status_code != 200 or not streams:
+            body = response.read().decode("utf-8", "replace")
+            try:
+                yield json.loads(body)
+            except ValueError:
+                yield {"error": f"status {response.status_code}: {body[:200]}"}
+            return
+        for line in response.iter_lines():
+            if line.startswith(("data: {", "data:{")):
+                yield json.loads(line[5:])
+            elif line.startswith("error:"):
+                yield {"error": line[6:].strip()}
+
+    # -- long prompts ----------------------------------------------------------------------
+
+    def _prompt(self, request: Request) -> str | tuple[int, ...]:
+        if request.tokens is None:
+            return request.text
+        key = (request.nonce, request.tokens)
+        if key not in self._long:
+            make = self._ids if self._server.tokenizes else self._estimated
+            self._long[key] = make(request.nonce, request.tokens)
+        return self._long[key]
+
+    def _ids(self, nonce: str, tokens: int) -> tuple[int, ...]:
+        """Exactly so many token ids. What the model puts first, then the nonce, then real text."""
+        ids: list[int] = []
+        texts = endless(nonce)
+        while len(ids) < tokens:
+            batch = "" if ids else f"Run {nonce}.\n\n"
+            while len(batch) < min(_BATCH, 8 * (tokens - len(ids)) + 64):
+                batch += next(texts)
+            found = self._tokenize(batch, first=not ids)
+            if not found:
+                raise ValueError("the server turns text into no tokens")
+            ids += found
+        return tuple(ids[:tokens])
+
+    def _tokenize(self, text: str, *, first: bool) -> list[int]:
+        reply = wire.post(
+            self._base,
+            self._server.tokenize_path,
+            {"content": text, "add_special": first},
+            api_key=self._key,
+            within_s=_TOKENIZE_WITHIN,
+        )
+        said = reply.json()
+        ids = said.get("tokens") if isinstance(said, dict) else None
+        if not reply.ok or not isinstance(ids, list):
+            raise ValueError(f"/tokenize: {reply.said()}")
+        return [int(token) for token in ids]
+
+    def _estimated(self, nonce: str, tokens: int) -> str:
+        """A text of nearly so many tokens, where a server only counts afterwards."""
+        texts, text = endless(nonce), f"Run {nonce}.\n\n"
+        while len(text) < _GUESS_CHARACTERS:
+            text += next(texts)
+        trial = text[: min(len(text), 2 * tokens)]
+        asked = self._server.asked(trial, temperature=0.0, max_tokens=1, seed=1, cached=False)
+        counted = self._server.answer(self._ask(asked, _TOKENIZE_WITHIN).events)
+        if not counted.prompt_n:
+            raise ValueError("the server does not count prompt tokens, so no prompt can fill it")
+        wanted = int(tokens * _SAFE * len(trial) / (counted.prompt_n + (counted.cache_n or 0)))
+        while len(text) < wanted:
+            text += next(texts)
+        return text[:wanted]
+
+
+def send(
+    server: Server,
+    base_url: str,
+    request: Request,
+    *,
+    deadline_s: float,
+    api_key: str | None = None,
+) -> Sample:
+    """Send one request to one server; for many, keep an Asker."""
+    return Asker(server, base_url, api_key=api_key).send(request, deadline_s=deadline_s)
+
+
+def _blank(request: Request) -> Sample:
+    return Sample(
+        arm=request.arm,
+        request=request.id,
+        temperature=request.temperature,
+        prompt=request.prompt,
+        fill=request.fill,
+        asked=request.max_tokens,
+        warmup=request.warmup,
+        at=now(),
+    )
+
+
+def _filled_in(sample: Sample, answer: Answer, depth: int | None) -> Sample:
+    return replace(
+        sample,
+        depth=depth,
+        prompt_n=answer.prompt_n,
+        prompt_ms=answer.prompt_ms,
+        cache_n=answer.cache_n,
+        predicted_n=answer.predicted_n,
+        predicted_ms=answer.predicted_ms,
+        drafted=answer.drafted,
+        accepted=answer.accepted,
+        finish=answer.finish,
+        text=answer.text[:_KEPT_TEXT],
+        truncated=answer.truncated,
+    )
+
+
+def _fault(sample: Sample, *, embedding: bool) -> str:
+    """Why a reply that came back whole still counts for nothing; empty when it counts."""
+    if sample.truncated:
+        return "the server truncated the prompt"
+    if sample.depth is not None and sample.filled != sample.depth:
+        return f"the server took {sample.filled} of {sample.depth} prompt tokens"
+    if embedding:
+        return "" if sample.text else "the answer is empty"
+    if not sample.predicted_n:
+        return "the server counted no tokens in its answer"
+    return "" if sample.text else "the answer is empty"

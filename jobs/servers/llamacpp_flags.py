@@ -1,0 +1,254 @@
+"""The flags of llama-server, under all their names, with the environment variables that set them.
+
+Read from `llama-server --help` of llama.cpp b10434. A flag that is not listed here still works: its
+value is then guessed from what follows it."""
+
+from jobs.flags import Flags
+
+_TABLE = """
+-t --threads : int : LLAMA_ARG_THREADS
+-tb --threads-batch : int
+-C --cpu-mask : text
+-Cr --cpu-range : text
+--cpu-strict : text
+--prio : int
+--poll : text
+-Cb --cpu-mask-batch : text
+-Crb --cpu-range-batch : text
+--cpu-strict-batch : text
+--prio-batch : int
+--poll-batch : text
+-c --ctx-size : int : LLAMA_ARG_CTX_SIZE
+-n --predict --n-predict : int : LLAMA_ARG_N_PREDICT
+-b --batch-size : int : LLAMA_ARG_BATCH
+-ub --ubatch-size : int : LLAMA_ARG_UBATCH
+--keep : int
+--swa-full : switch : LLAMA_ARG_SWA_FULL
+-fa --flash-attn : on : LLAMA_ARG_FLASH_ATTN
+--perf --no-perf : switch : LLAMA_ARG_PERF
+-e --escape --no-escape : switch
+--rope-scaling : text : LLAMA_ARG_ROPE_SCALING_TYPE
+--rope-scale : float : LLAMA_ARG_ROPE_SCALE
+--rope-freq-base : float : LLAMA_ARG_ROPE_FREQ_BASE
+--rope-freq-scale : float : LLAMA_ARG_ROPE_FREQ_SCALE
+--yarn-orig-ctx : int : LLAMA_ARG_YARN_ORIG_CTX
+--yarn-ext-factor : float : LLAMA_ARG_YARN_EXT_FACTOR
+--yarn-attn-factor : float : LLAMA_ARG_YARN_ATTN_FACTOR
+--yarn-beta-slow : float : LLAMA_ARG_YARN_BETA_SLOW
+--yarn-beta-fast : float : LLAMA_ARG_YARN_BETA_FAST
+-kvo --kv-offload -nkvo --no-kv-offload : switch : LLAMA_ARG_KV_OFFLOAD
+--repack -nr --no-repack : switch : LLAMA_ARG_REPACK
+--no-host : switch : LLAMA_ARG_NO_HOST
+-ctk --cache-type-k : text : LLAMA_ARG_CACHE_TYPE_K
+-ctv --cache-type-v : text : LLAMA_ARG_CACHE_TYPE_V
+-dt --defrag-thold : float : LLAMA_ARG_DEFRAG_THOLD
+--rpc : text : LLAMA_ARG_RPC
+--mlock : switch : LLAMA_ARG_MLOCK
+--mmap --no-mmap : switch : LLAMA_ARG_MMAP
+-dio --direct-io -ndio --no-direct-io : switch : LLAMA_ARG_DIO
+-lm --load-mode : text : LLAMA_ARG_LOAD_MODE
+--numa : text : LLAMA_ARG_NUMA
+-dev --device : text : LLAMA_ARG_DEVICE
+-ot --override-tensor : text* : LLAMA_ARG_OVERRIDE_TENSOR
+-cmoe --cpu-moe : switch : LLAMA_ARG_CPU_MOE
+-ncmoe --n-cpu-moe : int : LLAMA_ARG_N_CPU_MOE
+-ngl --gpu-layers --n-gpu-layers : layers : LLAMA_ARG_N_GPU_LAYERS
+-sm --split-mode : text : LLAMA_ARG_SPLIT_MODE
+-ts --tensor-split : text : LLAMA_ARG_TENSOR_SPLIT
+-mg --main-gpu : int : LLAMA_ARG_MAIN_GPU
+-fit --fit : on : LLAMA_ARG_FIT
+-fitt --fit-target : text : LLAMA_ARG_FIT_TARGET
+-fitc --fit-ctx : int : LLAMA_ARG_FIT_CTX
+--check-tensors : switch
+--override-kv : text*
+--op-offload --no-op-offload : switch
+--lora : path*
+--lora-scaled : text*
+--control-vector : path*
+--control-vector-scaled : text*
+--control-vector-layer-range : text
+-m --model : path : LLAMA_ARG_MODEL
+-mu --model-url : text : LLAMA_ARG_MODEL_URL
+-dr --docker-repo : text : LLAMA_ARG_DOCKER_REPO
+-hf -hfr --hf-repo : text : LLAMA_ARG_HF_REPO
+-hff --hf-file : text : LLAMA_ARG_HF_FILE
+-hft --hf-token : text : HF_TOKEN
+--log-disable : switch
+--log-file : path : LLAMA_ARG_LOG_FILE
+--log-colors : on : LLAMA_ARG_LOG_COLORS
+-v --verbose --log-verbose : switch
+--offline : switch : LLAMA_ARG_OFFLINE
+-lv --verbosity --log-verbosity : int : LLAMA_ARG_LOG_VERBOSITY
+--log-prefix --no-log-prefix : switch : LLAMA_ARG_LOG_PREFIX
+--log-timestamps --no-log-timestamps : switch : LLAMA_ARG_LOG_TIMESTAMPS
+--spec-draft-type-k -ctkd --cache-type-k-draft : text : LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_K
+--spec-draft-type-v -ctvd --cache-type-v-draft : text : LLAMA_ARG_SPEC_DRAFT_CACHE_TYPE_V
+--samplers : text
+-s --seed : int
+--sampler-seq --sampling-seq : text
+--ignore-eos : switch
+--temp --temperature : float
+--top-k : int : LLAMA_ARG_TOP_K
+--top-p : float
+--min-p : float
+--top-nsigma --top-n-sigma : float
+--xtc-probability : float
+--xtc-threshold : float
+--typical --typical-p : float
+--repeat-last-n : int
+--repeat-penalty : float
+--presence-penalty : float
+--frequency-penalty : float
+--dry-multiplier : float
+--dry-base : float
+--dry-allowed-length : int
+--dry-penalty-last-n : int
+--dry-sequence-breaker : text*
+--adaptive-target : float
+--adaptive-decay : float
+--dynatemp-range : float
+--dynatemp-exp : float
+--mirostat : int
+--mirostat-lr : float
+--mirostat-ent : float
+-l --logit-bias : text*
+--grammar : text
+--grammar-file : path
+-j --json-schema : text
+-jf --json-schema-file : path
+-bs --backend-sampling : switch : LLAMA_ARG_BACKEND_SAMPLING
+--spec-draft-hf -hfd -hfrd --hf-repo-draft : text : LLAMA_ARG_SPEC_DRAFT_HF_REPO
+--spec-draft-threads -td --threads-draft : int
+--spec-draft-threads-batch -tbd --threads-batch-draft : int
+--spec-draft-cpu-mask -Cd --cpu-mask-draft : text
+--spec-draft-cpu-range -Crd --cpu-range-draft : text
+--spec-draft-cpu-strict --cpu-strict-draft : text
+--spec-draft-prio --prio-draft : int
+--spec-draft-poll --poll-draft : text
+--spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft : text
+--spec-draft-cpu-strict-batch --cpu-strict-batch-draft : text
+--spec-draft-prio-batch --prio-batch-draft : int
+--spec-draft-poll-batch --poll-batch-draft : text
+--spec-draft-override-tensor -otd --override-tensor-draft : text*
+--spec-draft-cpu-moe -cmoed --cpu-moe-draft : switch : LLAMA_ARG_SPEC_DRAFT_CPU_MOE
+--spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft : int : LLAMA_ARG_SPEC_DRAFT_N_CPU_MOE
+--spec-draft-n-max : int : LLAMA_ARG_SPEC_DRAFT_N_MAX
+--spec-draft-n-min : int : LLAMA_ARG_SPEC_DRAFT_N_MIN
+--spec-draft-p-split --draft-p-split : float : LLAMA_ARG_SPEC_DRAFT_P_SPLIT
+--spec-draft-p-min --draft-p-min : float : LLAMA_ARG_SPEC_DRAFT_P_MIN
+--spec-draft-backend-sampling --no-spec-draft-backend-sampling : switch : LLAMA_ARG_SPEC_DRAFT_BACKEND_SAMPLING
+--spec-draft-device -devd --device-draft : text
+--spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft : layers : LLAMA_ARG_N_GPU_LAYERS_DRAFT
+--spec-draft-model -md --model-draft : path : LLAMA_ARG_SPEC_DRAFT_MODEL
+--spec-type : text : LLAMA_ARG_SPEC_TYPE
+--spec-ngram-mod-n-min : int
+--spec-ngram-mod-n-max : int
+--spec-ngram-mod-n-match : int
+--spec-ngram-simple-size-n : int
+--spec-ngram-simple-size-m : int
+--spec-ngram-simple-min-hits : int
+--spec-ngram-map-k-size-n : int
+--spec-ngram-map-k-size-m : int
+--spec-ngram-map-k-min-hits : int
+--spec-ngram-map-k4v-size-n : int
+--spec-ngram-map-k4v-size-m : int
+--spec-ngram-map-k4v-min-hits : int
+--draft --draft-n --draft-max : int : LLAMA_ARG_DRAFT_MAX
+--draft-min --draft-n-min : int : LLAMA_ARG_DRAFT_MIN
+--spec-ngram-size-n : int
+--spec-ngram-size-m : int
+--spec-ngram-min-hits : int
+-lcs --lookup-cache-static : path
+-lcd --lookup-cache-dynamic : path
+-ctxcp --ctx-checkpoints --swa-checkpoints : int : LLAMA_ARG_CTX_CHECKPOINTS
+-cms --checkpoint-min-step : int : LLAMA_ARG_CHECKPOINT_MIN_SPACING_NT
+-cram --cache-ram : int : LLAMA_ARG_CACHE_RAM
+-kvu --kv-unified -no-kvu --no-kv-unified : switch : LLAMA_ARG_KV_UNIFIED
+--cache-idle-slots --no-cache-idle-slots : switch : LLAMA_ARG_CACHE_IDLE_SLOTS
+--context-shift --no-context-shift : switch : LLAMA_ARG_CONTEXT_SHIFT
+-r --reverse-prompt : text*
+-sp --special : switch
+--warmup --no-warmup : switch
+--spm-infill : switch
+--pooling : text : LLAMA_ARG_POOLING
+-np --parallel : int : LLAMA_ARG_N_PARALLEL
+-cb --cont-batching -nocb --no-cont-batching : switch : LLAMA_ARG_CONT_BATCHING
+-mm --mmproj : path : LLAMA_ARG_MMPROJ
+-mmu --mmproj-url : text : LLAMA_ARG_MMPROJ_URL
+--mmproj-auto --no-mmproj --no-mmproj-auto : switch : LLAMA_ARG_MMPROJ_AUTO
+--mmproj-offload --no-mmproj-offload : switch : LLAMA_ARG_MMPROJ_OFFLOAD
+--image-min-tokens : int : LLAMA_ARG_IMAGE_MIN_TOKENS
+--image-max-tokens : int : LLAMA_ARG_IMAGE_MAX_TOKENS
+--mtmd-batch-max-tokens : int : LLAMA_ARG_MTMD_BATCH_MAX_TOKENS
+-a --alias : text : LLAMA_ARG_ALIAS
+--tags : text : LLAMA_ARG_TAGS
+--embd-normalize : int
+--host : text : LLAMA_ARG_HOST
+--port : int : LLAMA_ARG_PORT
+--reuse-port : switch : LLAMA_ARG_REUSE_PORT
+--path : path : LLAMA_ARG_STATIC_PATH
+--cors-origins : text : LLAMA_ARG_CORS_ORIGINS
+--cors-methods : text : LLAMA_ARG_CORS_METHODS
+--cors-headers : text : LLAMA_ARG_CORS_HEADERS
+--cors-credentials --no-cors-credentials : switch : LLAMA_ARG_CORS_CREDENTIALS
+--api-prefix : text : LLAMA_ARG_API_PREFIX
+--ui-config --webui-config : text : LLAMA_ARG_UI_CONFIG
+--ui-config-file --webui-config-file : path : LLAMA_ARG_UI_CONFIG_FILE
+--ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy : switch : LLAMA_ARG_UI_MCP_PROXY
+--tools : text : LLAMA_ARG_TOOLS
+--tools-runtime : text : LLAMA_ARG_TOOLS_RUNTIME
+--mcp-servers-config : path : LLAMA_ARG_MCP_SERVERS_CONFIG
+--mcp-servers-json : text : LLAMA_ARG_MCP_SERVERS_JSON
+-ag --agent -no-ag --no-agent : switch : LLAMA_ARG_AGENT
+--ui --webui --no-ui --no-webui : switch : LLAMA_ARG_UI
+--embedding --embeddings : switch : LLAMA_ARG_EMBEDDINGS
+--rerank --reranking : switch : LLAMA_ARG_RERANKING
+--api-key : text : LLAMA_API_KEY
+--api-key-file : path : LLAMA_ARG_API_KEY_FILE
+--ssl-key-file : path : LLAMA_ARG_SSL_KEY_FILE
+--ssl-cert-file : path : LLAMA_ARG_SSL_CERT_FILE
+--chat-template-kwargs : text : LLAMA_ARG_CHAT_TEMPLATE_KWARGS
+-to --timeout : int : LLAMA_ARG_TIMEOUT
+--sse-ping-interval : int : LLAMA_ARG_SSE_PING_INTERVAL
+--threads-http : int : LLAMA_ARG_THREADS_HTTP
+--cache-prompt --no-cache-prompt : switch : LLAMA_ARG_CACHE_PROMPT
+--cache-reuse : int : LLAMA_ARG_CACHE_REUSE
+--metrics : switch : LLAMA_ARG_ENDPOINT_METRICS
+--props : switch : LLAMA_ARG_ENDPOINT_PROPS
+--slots --no-slots : switch : LLAMA_ARG_ENDPOINT_SLOTS
+--slot-save-path : path
+--media-path : path
+--models-dir : path : LLAMA_ARG_MODELS_DIR
+--models-preset : path : LLAMA_ARG_MODELS_PRESET
+--models-max : int : LLAMA_ARG_MODELS_MAX
+--models-autoload --no-models-autoload : switch : LLAMA_ARG_MODELS_AUTOLOAD
+--jinja --no-jinja : switch : LLAMA_ARG_JINJA
+--reasoning-format : text : LLAMA_ARG_THINK
+-rea --reasoning : on : LLAMA_ARG_REASONING
+--reasoning-effort : text : LLAMA_ARG_REASONING_EFFORT
+--reasoning-budget : int : LLAMA_ARG_THINK_BUDGET
+--reasoning-budget-message : text : LLAMA_ARG_THINK_BUDGET_MESSAGE
+--reasoning-preserve --no-reasoning-preserve : switch : LLAMA_ARG_REASONING_PRESERVE
+--chat-template : text : LLAMA_ARG_CHAT_TEMPLATE
+--chat-template-file : path : LLAMA_ARG_CHAT_TEMPLATE_FILE
+--skip-chat-parsing --no-skip-chat-parsing : switch : LLAMA_ARG_SKIP_CHAT_PARSING
+--prefill-assistant --no-prefill-assistant : switch : LLAMA_ARG_PREFILL_ASSISTANT
+-sps --slot-prompt-similarity : text
+--lora-init-without-apply : switch
+--sleep-idle-seconds : int
+--log-prompts-dir : path
+--embd-gemma-default : switch
+--fim-qwen-1.5b-default : switch
+--fim-qwen-3b-default : switch
+--fim-qwen-7b-default : switch
+--fim-qwen-7b-spec : switch
+--fim-qwen-14b-spec : switch
+--fim-qwen-30b-default : switch
+--gpt-oss-20b-default : switch
+--gpt-oss-120b-default : switch
+--vision-gemma-4b-default : switch
+--vision-gemma-12b-default : switch
+--spec-default : switch
+"""
+
+FLAGS = Flags.from_text(_TABLE)
