@@ -1,0 +1,332 @@
+"""Files by explicit path: each way of not being there has words of its own."""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from preflight.box import CRASH, TIMEOUT, FileFact, GgufFact, Neighbour
+from preflight.files import FileExists, Shards
+from preflight.linux import LinuxBox
+from preflight.rings import look
+from preflight.verdict import State, Verdict
+from tests.fakes import FakeBox, a_directory, a_file, missing
+from tests.preflight.ggufs import gguf, write_shards
+
+PATH = "/m/model.gguf"
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[LinuxBox]:
+    """This machine."""
+    with LinuxBox() as here:
+        yield here
+
+
+def ask(box: FakeBox | LinuxBox, path: str | Path, **more: object) -> Verdict:
+    """The answer about one file."""
+    check = FileExists.model_validate({"path": str(path), "role": "draft", **more})
+    return look([check], box).verdicts[0]
+
+
+def shards(box: FakeBox | LinuxBox, path: str | Path) -> Verdict:
+    """The answer about one set of shards."""
+    return look([Shards(path=str(path))], box).verdicts[0]
+
+
+# what a stat tells, and how it is said
+
+FAULTS: list[tuple[FileFact, State, str]] = [
+    (missing(PATH), State.FAIL, "does not exist"),
+    (missing(PATH, nearest="/"), State.FAIL, "nor does its directory (the deepest that does is /)"),
+    (
+        missing(PATH, links=("../../blobs/9f3c",), target="/hf/blobs/9f3c"),
+        State.FAIL,
+        "is a symbolic link to ../../blobs/9f3c, which is gone",
+    ),
+    (missing(PATH, fault="EACCES"), State.UNKNOWN, "no permission below /m"),
+    (missing(PATH, fault="ELOOP"), State.FAIL, "leads back to itself"),
+    (missing(PATH, fault="ENOTDIR"), State.FAIL, "which is no directory"),
+    (missing(PATH, fault="ENAMETOOLONG"), State.FAIL, "longer than any name"),
+    (missing(PATH, fault="ESTALE", said="Stale file handle"), State.UNKNOWN, "Stale file handle"),
+    (missing(PATH, fault="EIO", said="Input/output error"), State.UNKNOWN, "Input/output error"),
+    (
+        missing(PATH, fault=TIMEOUT, said="no answer within 5 s"),
+        State.UNKNOWN,
+        "within 5 s (timeout)",
+    ),
+    (missing(PATH, fault=CRASH, said="it died of SIGBUS"), State.UNKNOWN, "it died of SIGBUS"),
+    (a_directory(PATH), State.FAIL, "is a directory"),
+    (a_file(PATH, kind="other"), State.FAIL, "no regular file"),
+    (a_file(PATH, size=0), State.FAIL, "is empty (0 bytes)"),
+    (a_file(PATH, read_fault="EACCES"), State.FAIL, "exists, but this user may not read it"),
+    (a_file(PATH, read_fault="ESTALE"), State.UNKNOWN, "cannot be read (ESTALE)"),
+]
+
+
+@pytest.mark.parametrize(("fact", "state", "said"), FAULTS, ids=lambda value: str(value)[:30])
+def test_each_fault_is_said_in_its_own_words(fact: FileFact, state: State, said: str) -> None:
+    """Missing, dangling, hidden, empty, unreadable and hung are six different nights."""
+    verdict = ask(FakeBox().has(fact), PATH, gguf=True)
+    assert verdict.state is state
+    assert said in verdict.found
+    assert verdict.remedy
+    assert f"path: {PATH}" in verdict.evidence
+
+
+def test_the_words_of_all_faults_differ() -> None:
+    """No two of them read alike."""
+    words = {ask(FakeBox().has(fact), PATH).found for fact, _, _ in FAULTS}
+    assert len(words) == len(FAULTS)
+
+
+def test_what_lies_beside_a_missing_file_is_a_hint_and_never_a_choice() -> None:
+    """The incident: the shards were merged and the draft deleted, hours before midnight."""
+    box = FakeBox()
+    box.beside["/m"] = (
+        Neighbour("Qwen3.gguf", 64 << 30, 1_700_000_000.0, "bob"),
+        Neighbour("notes.txt", 12, 1_600_000_000.0, "bob"),
+    )
+    verdict = ask(box, "/m/mtp-draft.gguf")
+    assert verdict.state is State.FAIL
+    assert any("Qwen3.gguf, 64.0 GiB" in said and "by bob" in said for said in verdict.evidence)
+    assert not any("notes.txt" in said for said in verdict.evidence)
+    assert verdict.who.startswith("newest file there: Qwen3.gguf by bob")
+
+
+def test_production_files_that_only_production_may_read_are_a_warning() -> None:
+    """They are there, and the user that has to read them is another one."""
+    verdict = ask(FakeBox().has(a_file(PATH, read_fault="EACCES")), PATH, owner="production")
+    assert verdict.state is State.WARN
+
+
+CLEANED = [
+    "/tmp/model.gguf",  # noqa: S108 - a name, and no file of ours
+    "/dev/shm/model.gguf",  # noqa: S108 - likewise, a name only
+    "/home/a/.cache/huggingface/hub/x/model.gguf",
+]
+
+
+@pytest.mark.parametrize("path", CLEANED)
+def test_a_file_that_others_clean_away_is_a_warning(path: str) -> None:
+    """Somebody's clean-up can take it hours before the job fires."""
+    verdict = ask(FakeBox().has(a_file(path)), path)
+    assert verdict.state is State.WARN
+    assert "clean" in verdict.found
+
+
+# the same on a real file system
+
+
+def test_real_faults_are_found(box: LinuxBox, tmp_path: Path) -> None:
+    """Every fault that can be made without a broken disk."""
+    whole = tmp_path / "model.gguf"
+    whole.write_bytes(gguf())
+    (tmp_path / "dangling").symlink_to("../blobs/gone")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "empty").touch()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(whole)
+    expected = {
+        "gone": "does not exist (its directory last changed",
+        "dangling": "is a symbolic link to ../blobs/gone, which is gone",
+        "loop": "leads back to itself",
+        "empty": "is empty",
+        "pipe": "no regular file",
+        "model.gguf/below": "which is no directory",
+        "no/such/place": f"the deepest that does is {tmp_path}",
+        "x" * 300: "longer than any name",
+        ".": "is a directory",
+        "link": "",
+    }
+    for name, said in expected.items():
+        verdict = ask(box, f"{tmp_path}/{name}", gguf=True)
+        assert said in verdict.found, name
+        assert verdict.refuses is bool(said), verdict.message()
+
+
+@pytest.mark.parametrize("path", ["model.gguf", "", "/m/\0.gguf"])
+def test_what_is_no_absolute_path_is_refused(box: LinuxBox, path: str) -> None:
+    """Relative to what would depend on who asks."""
+    assert ask(box, path).state is State.FAIL
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [
+        (b"<!DOCTYPE html><html>", "is a web page"),
+        (b"\n<html lang=en>", "is a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
+        (b"PK\x03\x04rest", "is a zip archive"),
+        (b"\x1b[2Jx", "begins with '\\x1b[2Jx'"),
+        (b"G", "begins with 'G'"),
+    ],
+)
+def test_what_is_stored_under_a_model_name_is_recognised(
+    box: LinuxBox, tmp_path: Path, head: bytes, said: str
+) -> None:
+    """A download can store anything under the right name (case: not a GGUF)."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(head)
+    verdict = ask(box, path, gguf=True)
+    assert (verdict.id, verdict.state) == ("file.gguf", State.FAIL)
+    assert said in verdict.found
+
+
+def test_a_model_that_is_short_is_told_by_how_much(box: LinuxBox, tmp_path: Path) -> None:
+    """A download that stopped one byte early is found from the header alone."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf()[:-1])
+    verdict = ask(box, path, gguf=True)
+    assert verdict.id == "file.gguf"
+    assert "is short by 1 bytes" in verdict.found
+
+
+def test_a_broken_header_is_told_with_its_place(box: LinuxBox, tmp_path: Path) -> None:
+    """The sentence of the reader is passed on."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf()[:30])
+    assert "the header is cut off (at byte 30)" in ask(box, path, gguf=True).found
+
+
+def test_a_file_of_another_kind_is_not_asked_for_magic(box: LinuxBox, tmp_path: Path) -> None:
+    """A prompt is text."""
+    path = tmp_path / "long.txt"
+    path.write_text("once upon a time")
+    assert not ask(box, path).refuses
+
+
+def test_a_path_with_escape_codes_is_shown_escaped(box: LinuxBox, tmp_path: Path) -> None:
+    """Names are hostile: what is printed never moves a cursor."""
+    verdict = ask(box, f"{tmp_path}/a\x1b[2Jb\nc")
+    assert "\x1b" not in verdict.message()
+    assert "a\\x1b[2Jb\\nc" in verdict.message()
+
+
+# shards
+
+
+def test_all_shards_of_a_set_are_wanted(box: LinuxBox, tmp_path: Path) -> None:
+    """The first one is given, and every other follows from its name."""
+    first, *_ = write_shards(tmp_path, "big", 3)
+    verdict = shards(box, first)
+    assert verdict.state is State.PASS
+    assert "all 3 are there" in verdict.found
+
+
+def test_a_missing_shard_is_named(box: LinuxBox, tmp_path: Path) -> None:
+    """Case: part one exists, so a plain test of existence would pass."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    second.unlink()
+    verdict = shards(box, first)
+    assert verdict.state is State.FAIL
+    assert "1 of 3 is missing: big-00002-of-00003.gguf" in verdict.found
+    assert any(str(second) in said for said in verdict.evidence)
+
+
+def test_shards_that_were_merged_are_a_hint_only(box: LinuxBox, tmp_path: Path) -> None:
+    """The incident: 33 shards became one file, which is not what the job names."""
+    for path in write_shards(tmp_path, "big", 33):
+        path.unlink()
+    (tmp_path / "big.gguf").write_bytes(gguf())
+    verdict = shards(box, tmp_path / "big-00001-of-00033.gguf")
+    assert verdict.state is State.FAIL
+    assert "33 of 33 are missing" in verdict.found
+    assert any("beside it now: big.gguf" in said for said in verdict.evidence)
+
+
+def test_another_shard_than_the_first_is_refused(box: LinuxBox, tmp_path: Path) -> None:
+    """The server would refuse it too, after production was stopped."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    verdict = shards(box, second)
+    assert verdict.state is State.FAIL
+    assert str(first) in verdict.remedy
+
+
+def test_a_renamed_shard_is_recognised(box: LinuxBox, tmp_path: Path) -> None:
+    """Under another name the server cannot derive the rest of the set."""
+    first, *_ = write_shards(tmp_path, "big", 3)
+    renamed = first.rename(tmp_path / "mine.gguf")
+    assert "is shard 1 of 3 under another name" in shards(box, renamed).found
+
+
+def test_a_shard_of_another_set_is_recognised(box: LinuxBox, tmp_path: Path) -> None:
+    """Right name, wrong file: it counts itself differently."""
+    _, other, _ = write_shards(tmp_path, "other", 3)
+    first, _, third = write_shards(tmp_path, "big", 3)
+    other.replace(third)
+    verdict = shards(box, first)
+    assert (verdict.id, verdict.state) == ("file.gguf", State.FAIL)
+    assert "big-00003-of-00003.gguf says that it is shard 2 of 3" in verdict.found
+
+
+def test_sets_that_were_mixed_are_recognised_by_their_tensors(tmp_path: Path) -> None:
+    """The first shard promises more tensors than there are."""
+    paths = [str(path) for path in write_shards(tmp_path, "big", 2)]
+    box = FakeBox().has(*(a_file(path) for path in paths))
+    for number, path in enumerate(paths):
+        keys = {"split.no": number, "split.count": 2, "split.tensors.count": 9}
+        box.headers[path] = GgufFact(path, tensors=4, keys=keys)
+    verdict = shards(box, paths[0])
+    assert verdict.state is State.FAIL
+    assert "hold 8 tensors, and say that there are 9" in verdict.found
+
+
+def test_one_whole_file_is_no_set(box: LinuxBox, tmp_path: Path) -> None:
+    """A model that was never split needs no shards."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf())
+    assert shards(box, path).state is State.PASS
+
+
+def test_an_empty_shard_is_told_by_its_name(box: LinuxBox, tmp_path: Path) -> None:
+    """All are there, and one of them is nothing."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    second.write_bytes(b"")
+    assert "big-00002-of-00003.gguf is empty" in shards(box, first).found
+
+
+def test_a_cut_shard_is_told_by_its_name(box: LinuxBox, tmp_path: Path) -> None:
+    """Each shard's own header says how long it has to be."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    second.write_bytes(second.read_bytes()[:-8])
+    assert "big-00002-of-00003.gguf is short by 8 bytes" in shards(box, first).found
+
+
+def test_metadata_of_the_wrong_type_is_no_crash() -> None:
+    """Keys are as hostile as everything else in the file."""
+    path = "/m/big-00001-of-00002.gguf"
+    other = "/m/big-00002-of-00002.gguf"
+    box = FakeBox().has(a_file(path), a_file(other))
+    box.headers[path] = GgufFact(path, keys={"split.no": "zero", "split.count": [2]})
+    assert shards(box, path).state is State.FAIL
+
+
+def test_shards_on_a_dead_mount_take_one_deadline_and_not_thirty_three() -> None:
+    """After the first one that hangs nobody asks for the others."""
+    path = "/nfs/big-00001-of-00033.gguf"
+    hung = FileFact("", fault=TIMEOUT, said="no answer within 10 s")
+
+    class Hung(FakeBox):
+        def files(self, paths: object, *, within: float) -> tuple[FileFact, ...]:
+            del within
+            return tuple(replace(hung, path=name) for name in paths)  # type: ignore[attr-defined]
+
+    verdict = shards(Hung(), path)
+    assert verdict.state is State.UNKNOWN
+    assert "no answer within 10 s" in verdict.found
+
+
+def test_the_real_box_reads_a_program_it_may_only_run(box: LinuxBox, tmp_path: Path) -> None:
+    """The facts of a file with modes: executable, size, owner."""
+    path = tmp_path / "tool"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    (fact,) = box.files([str(path)], within=5)
+    assert fact.executable
+    assert fact.mode == stat.S_IMODE(path.stat().st_mode)
+    assert fact.uid == os.getuid()
+    assert fact.fingerprint == f"{path.stat().st_ino}:10:{path.stat().st_mtime_ns}"
