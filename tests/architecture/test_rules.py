@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from alerts.message import KINDS
+from runner.outcome import Outcome
 from tests.architecture import rules
 from tests.architecture.rules import PACKAGES, ROOT, Rule
 
@@ -253,3 +255,8 @@ def test_a_rule_switched_off_without_reason_is_found() -> None:
 def test_a_place_in_a_lock_file_is_found(line: str) -> None:
     """Also in a comment: it would tell where somebody's disk keeps things."""
     assert list(rules.places_in_lock(line))
+
+
+def test_every_outcome_can_be_named_by_a_channel() -> None:
+    """alerts imports nothing of ours, so its words for outcomes are compared with the real ones here."""
+    assert {str(outcome) for outcome in Outcome} <= set(KINDS)
