@@ -10,7 +10,7 @@ from typing import Any
 from preflight.wording import short_path
 from runner import words
 from runner.outcome import Outcome
-from runner.report.headline import findings, headline, not_serving
+from runner.report.headline import details, headline, not_serving
 from runner.secrets import redact
 
 Json = Mapping[str, Any]
@@ -51,9 +51,10 @@ def _story(result: Json) -> Iterator[str]:
         case Outcome.PRODUCTION_DOWN:
             yield from _down(production)
         case Outcome.PROVEN:
-            yield " · ".join(findings(result))
+            yield " · ".join(details(result))
         case _:
             pass
+    yield from (str(note) for note in result.get("notes") or [])
     yield from _notes(production)
     yield from _accepted(result)
     if production.get("state") == "down-before":

@@ -20,7 +20,7 @@ def headline(result: Json) -> str:
         return _fitting([*parts, _run(result)])
     parts = [standing(production), _run(result)]
     if production.get("state") == "degraded":
-        parts.insert(1, not_serving(production))
+        parts.insert(1, f"{_names(production)} not as before")
     parts += findings(result)
     if production.get("stopped_at") and production.get("downtime_s") is not None:
         parts.append(f"down {words.duration(production['downtime_s'])}")
@@ -54,30 +54,68 @@ def standing(production: Json) -> str:
 def findings(result: Json) -> list[str]:
     """The few facts about the run that belong into the first line."""
     claims = result.get("claims") or []
-    found = [bit for claim in claims if (bit := _finding(claim))]
     if result.get("outcome") == "refuted":
-        bad = [f"{claim['kind']} {claim['state']}" for claim in claims if _failed(claim)]
+        bad = [
+            f"{claim['kind']} {claim['state']}" for claim in claims if claim["state"] != "proven"
+        ]
         return list(dict.fromkeys(bad))[:_MOST_BITS]
-    return found[:_MOST_BITS] if result.get("outcome") == "proven" else []
+    if result.get("outcome") != "proven":
+        return []
+    bits = [bit for claim in claims for bit in [*_filled(claim), *_speeds(claim)]]
+    return bits[:_MOST_BITS]
 
 
-def _finding(claim: Json) -> str:
-    """What a proven claim adds to the first line; mostly nothing, since PROVEN says it."""
-    short = claim.get("short")
-    return str(short) if isinstance(short, str) else ""
+def details(result: Json) -> list[str]:
+    """The second line of a proven run: what was counted."""
+    bits = []
+    for claim in result.get("claims") or []:
+        numbers = claim.get("numbers") or {}
+        if claim.get("kind") == "speculation" and numbers.get("acceptance") is not None:
+            bits.append(f"acceptance {numbers['acceptance']:.2f}")
+        if claim.get("kind") == "context" and numbers.get("filled"):
+            bits.append(f"{numbers['filled']:,} tokens filled")
+    return bits
 
 
-def _failed(claim: Json) -> bool:
-    return claim.get("state") != "proven"
+def _filled(claim: Json) -> list[str]:
+    """How much of the context was really used, where that is less than nearly all of it."""
+    share = (claim.get("numbers") or {}).get("filled_share")
+    if claim.get("kind") != "context" or share is None or share >= _FULL_ENOUGH:
+        return []
+    return [f"{share * 100:.0f} % of the context filled"]
+
+
+def _speeds(claim: Json) -> list[str]:
+    """`temp 0: +24 %`: the speed at each temperature, against the baseline where there is one."""
+    if claim.get("kind") != "throughput":
+        return []
+    each = (claim.get("numbers") or {}).get("temperatures") or []
+    return [f"temp {one['temperature']:g}: {_speed(one)}" for one in each if "temperature" in one]
+
+
+def _speed(one: Json) -> str:
+    against = one.get("comparison") or {}
+    ratio = against.get("ratio_of_medians")
+    if ratio is None:
+        return f"{one['median']:.1f} tok/s" if one.get("median") is not None else "not measured"
+    if against.get("verdict") in {"even", "parity"}:
+        bound = against.get("bound")
+        return f"even (±{bound * 100:.0f} %)" if bound else "even"
+    return f"{round((ratio - 1) * 100):+d} %"
 
 
 def not_serving(production: Json) -> str:
     """Which services do not start, in words."""
     services = production.get("services") or []
-    names = [str(s.get("name")) for s in services if s.get("state") not in {"serving", "none"}]
-    if not names:
-        return "production does not start"
-    return f"{', '.join(names)} {'does' if len(names) == 1 else 'do'} not start"
+    many = sum(one.get("state") == "down" for one in services) > 1
+    return f"{_names(production)} {'do' if many else 'does'} not start"
+
+
+def _names(production: Json) -> str:
+    """The services that are as production as a whole is."""
+    services = production.get("services") or []
+    names = [str(one.get("name")) for one in services if one.get("state") == production["state"]]
+    return ", ".join(names) or "production"
 
 
 def _run(result: Json) -> str:

@@ -37,6 +37,8 @@ def _about(result: Json) -> list[str]:
         f"job       {words.shown(result.get('job'))}, started by {result.get('trigger')}",
         f"time      {span}",
         f"exit code {result.get('exit_code')}",
+        *(f"why       {words.shown(result['why'])}" for _ in range(bool(result.get("why")))),
+        *(f"note      {words.shown(note)}" for note in result.get("notes") or []),
     ]
 
 

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def exit_codes() -> str:
 def _tables(schema: Json) -> Iterator[str]:
     """Each table of a file in the order of the models; kinds with the same keys share one."""
     waiting: list[tuple[str, Json]] = [("", schema)]
-    seen: set[str] = set()
+    seen: set[int] = set()
     while waiting:
         header, model = waiting.pop(0)
         if header:
@@ -88,17 +88,26 @@ def _tables(schema: Json) -> Iterator[str]:
         needed = set(model.get("required", []))
         for name, field in model.get("properties", {}).items():
             yield _row(name, field, schema, needed=name in needed)
-            for inner_header, inner in _inner(header, name, field, schema):
-                if inner_header not in seen:
-                    seen.add(inner_header)
-                    waiting.append((inner_header, inner))
+            models = [one for one in _models(field, schema) if id(one) not in seen]
+            seen.update(id(one) for one in models)
+            waiting += _inner(header, name, field, models)
         yield ""
 
 
 def _row(name: str, field: Json, schema: Json, *, needed: bool) -> str:
     default = "needed" if needed else _default(field)
-    text = str(field.get("description", "")).replace("\n", " ").replace("|", r"\|")
+    text = (
+        str(field.get("description") or _described(field, schema))
+        .replace("\n", " ")
+        .replace("|", r"\|")
+    )
     return f"| `{name}` | {_value(field, schema)} | {default} | {text} |"
+
+
+def _described(field: Json, schema: Json) -> str:
+    """What a table is for, by its own model."""
+    ref = field.get("$ref", "").rsplit("/", 1)[-1]
+    return str(schema.get("$defs", {}).get(ref, {}).get("description", ""))
 
 
 def _default(field: Json) -> str:
@@ -141,40 +150,32 @@ def _referred(ref: str, schema: Json) -> str:
     return f'table with `kind = "{kind["const"]}"`' if "const" in kind else "table"
 
 
-def _inner(header: str, name: str, field: Json, schema: Json) -> Iterator[tuple[str, Json]]:
-    """The tables below a key: `[[production]]` once for each kind with keys of its own."""
+def _inner(
+    header: str, name: str, field: Json, models: Sequence[Json]
+) -> Iterator[tuple[str, Json]]:
+    """The tables below a key: `[[production]]` once, or once for each kind with keys of its own."""
     whole = f"{header.strip('[]').partition(']')[0]}.{name}" if header else name
     shown = f"[[{whole}]]" if field.get("type") == "array" else f"[{whole}]"
-    models = [
-        schema["$defs"][ref]
-        for ref in _references(field)
-        if "SecretRef" not in ref and "properties" in schema["$defs"][ref]
-    ]
     kinds = [model["properties"].get("kind", {}).get("const") for model in models]
-    if len({tuple(model["properties"]) for model in models}) == 1:
-        together = dict(models[0]["properties"])
-        if all(kinds):
-            together["kind"] = {"enum": kinds}
-        yield (
-            shown,
-            {
-                **models[0],
-                "properties": together,
-                "required": [*models[0].get("required", []), "kind"],
-            },
-        )
+    if len(models) > 1 and len({tuple(model["properties"]) for model in models}) == 1:
+        together = {**models[0]["properties"], "kind": {"enum": kinds}}
+        needed = [*models[0].get("required", []), "kind"]
+        yield shown, {**models[0], "properties": together, "required": needed}
         return
     for kind, model in zip(kinds, models, strict=True):
         yield (f'{shown} kind = "{kind}"' if kind else shown), model
 
 
-def _references(field: Json) -> Iterator[str]:
+def _models(field: Json, schema: Json) -> Iterator[Json]:
+    """The models of the tables that a key may hold."""
     if "$ref" in field:
-        yield field["$ref"].rsplit("/", 1)[-1]
-    for option in [*field.get("anyOf", []), *field.get("oneOf", [])]:
-        yield from _references(option)
-    if isinstance(field.get("items"), dict):
-        yield from _references(field["items"])
+        name = field["$ref"].rsplit("/", 1)[-1]
+        model = schema["$defs"][name]
+        if "SecretRef" not in name and "properties" in model:
+            yield model
+    for option in [*field.get("anyOf", []), *field.get("oneOf", []), field.get("items")]:
+        if isinstance(option, dict):
+            yield from _models(option, schema)
 
 
 def main() -> None:
