@@ -20,6 +20,8 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from jobs.names import bad_name
+
 
 class Model(BaseModel):
     """The base of everything written in TOML: frozen, no unknown keys, no values in error texts."""
@@ -187,20 +189,6 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Temperature = Annotated[float, Field(ge=0, le=5)]
 
 CheckId = Annotated[str, Field(pattern=r"^[a-z]+\.[a-z]+$")]
-
-_NAME = re.compile(r"[A-Za-z0-9_-]+")
-
-
-def bad_name(name: str, what: str = "a job") -> str | None:
-    """Why this cannot be the name of a job or a service; None when it can."""
-    if _NAME.fullmatch(name):
-        return None
-    if not name:
-        return f"the name of {what} is empty"
-    for sign, word in (("/", "a slash"), (".", "a dot"), (" ", "a space")):
-        if sign in name:
-            return f"`{name}` has {word}; the name of {what} is letters, digits, `-` and `_` only"
-    return f"`{name}`: the name of {what} is letters, digits, `-` and `_` only"
 
 
 def _name(name: str) -> str:

@@ -13,7 +13,8 @@ from pydantic import AfterValidator, Field
 from alerts.table import AnyChannel
 from jobs import explain, toml_lines
 from jobs.errors import ConfigError, Problem
-from jobs.fields import Duration, ExplicitDirectory, ExplicitPath, Model, Seconds, bad_name
+from jobs.fields import Duration, ExplicitDirectory, ExplicitPath, Model, Seconds
+from jobs.names import bad_name
 from jobs.toml_lines import Document, Key
 from runner import __version__, where
 from runner.recovery import lock

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from jobs import flags
 from jobs.evidence import Evidence
+from jobs.fields import SecretRef
 from jobs.servers import llamacpp_log, llamacpp_says
 from jobs.servers.base import Answer, Asked, Command, Probe, Server, ServerFile
 from jobs.servers.llamacpp_flags import FLAGS
@@ -16,7 +17,7 @@ _PROBED = "The server that answers this is counted, because"
 _GREEDY_TOKENS = 24
 _COUNTED_TOKENS = 8
 
-_FIELDS: tuple[tuple[str, str], ...] = (
+FIELD_FLAGS: tuple[tuple[str, str], ...] = (
     ("model", "--model"),
     ("mmproj", "--mmproj"),
     ("draft", "--spec-draft-model"),
@@ -25,6 +26,8 @@ _FIELDS: tuple[tuple[str, str], ...] = (
     ("port", "--port"),
     ("parallel", "--parallel"),
 )
+"""The flags that fields stand for, one for one; `context` stands for a share of `--ctx-size`."""
+
 _FILES: tuple[tuple[Literal["weights", "draft", "mmproj", "other"], str, bool], ...] = (
     ("weights", "--model", True),
     ("draft", "--spec-draft-model", True),
@@ -70,7 +73,7 @@ class LlamaCpp(Server):
     def _put(self, argv: Sequence[str]) -> dict[str, flags.Setting]:
         """The fields as flags."""
         put: dict[str, flags.Setting] = {}
-        for field, flag in _FIELDS:
+        for field, flag in FIELD_FLAGS:
             value = getattr(self, field)
             if value is not None and _value(argv, flag) != str(value):
                 put[flag] = str(value)
@@ -98,7 +101,10 @@ class LlamaCpp(Server):
     def seen(self, command: Command) -> Self:
         """The same server, with what its live command line says where the fields say nothing."""
         argv, found = command.argv, dict[str, object]()
-        for field, flag in _FIELDS:
+        key_file = _value(argv, "--api-key-file")
+        if self.api_key is None and key_file:
+            found["api_key"] = SecretRef.model_construct(file=_absolute(key_file, command.cwd))
+        for field, flag in FIELD_FLAGS:
             value: str | int | None = _value(argv, flag) or _env(command, flag)
             if getattr(self, field) is None and value is not None:
                 whole = whole_number(value) if field in ("port", "parallel") else None
@@ -193,13 +199,6 @@ class LlamaCpp(Server):
             "counted": ["timings", "predicted_n"],
             "text": ["content"],
         }
-
-    def key_spec(self) -> dict[str, str] | None:
-        """Its key: the field, else the file that its command line names."""
-        if self.api_key:
-            return self.api_key.spec()
-        file = _value(self._argv(), "--api-key-file")
-        return {"file": _absolute(file, self.cwd)} if file else None
 
     # -- what it says of itself ------------------------------------------------------------
 

@@ -1,0 +1,204 @@
+"""The command of a job's arms: production's own, or the job's, with its fields, set and drop. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+from jobs import flags
+from jobs.errors import ConfigError, Problem
+from jobs.flags import Flags
+from jobs.job import Differences, Job
+from jobs.mistakes import table_of
+from jobs.servers import KINDS, no_kind
+from jobs.servers.base import LOOPBACK, Command, Server, ServerFields
+from jobs.servers.llamacpp import REMOTE, SECRET
+from jobs.servers.llamacpp_flags import FLAGS
+from jobs.shell import WRAPPERS, program_at
+
+Arm = Literal["candidate", "baseline"]
+
+_PASSED_ON = (
+    "LLAMA_", "GGML_", "CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "HSA_", "GPU_", "VK_", "ZE_",
+    "SYCL_", "ONEAPI_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "LD_LIBRARY_PATH", "HF_HOME",
+)  # fmt: skip
+"""Beginnings of variables that tell a server how to use this machine. What else production has in
+its environment, and above all its secrets, is none of a candidate's business."""
+
+_NEVER = frozenset({"LLAMA_API_KEY", "HF_TOKEN"})
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """One arm of a job: the server as it will run (None for a task), and what is executed."""
+
+    server: Server | None
+    command: Command
+
+
+def resolve(
+    job: Job,
+    commands: Mapping[str, Command],
+    servers: Mapping[str, Server] | None = None,
+    *,
+    port: int | None = None,
+    arm: Arm = "candidate",
+) -> Resolved:
+    """What an arm of this job runs; raises ConfigError with the key that has to change.
+
+    `commands` holds the command each service of production runs with, `servers` its fields, both by
+    name. `port` is the free one that was chosen where the job says "free".
+    """
+    if job.candidate.is_task:
+        return Resolved(None, _own(job))
+    like = job.candidate.like
+    known = (servers or {}).get(like or "")
+    if like is not None and like not in commands:
+        names = ", ".join(commands) or "none"
+        raise _wrong(job, "like", f"there is no service `{like}`", f"services there are: {names}")
+    kind = job.candidate.kind or (str(getattr(known, "kind", "")) or "llamacpp")
+    if kind not in KINDS:
+        what, _, todo = no_kind(kind).partition("; ")
+        raise _wrong(job, "kind", what, todo)
+    chosen = _port(job, port, servers or {})
+    base = _like(job, commands[like]) if like is not None else _own(job)
+    table = table_of(kind)
+    fields = _fields(job, known, chosen)
+    for changed in (job.candidate, job.baseline if arm == "baseline" else None):
+        base = _changed(base, changed, table)
+    if kind == "llamacpp":
+        base = _for_validation(base)
+    fields |= {"command": base.argv, "args": (), "env": base.env, "cwd": base.cwd}
+    server = KINDS[kind].model_construct(**fields)
+    command = server.command_line()
+    if faults := flags.faults(command.argv, table):
+        raise _wrong(job, "like" if like else "command", *faults[0])
+    command = replace(command, env=_seen(command, table))
+    return Resolved(server.seen(command), command)
+
+
+def candidate_command(
+    job: Job,
+    commands: Mapping[str, Command],
+    servers: Mapping[str, Server] | None = None,
+    *,
+    port: int | None = None,
+    arm: Arm = "candidate",
+) -> Command:
+    """Only the command of `resolve`."""
+    return resolve(job, commands, servers, port=port, arm=arm).command
+
+
+def _wrong(job: Job, key: str, message: str, remedy: str) -> ConfigError:
+    return ConfigError(Problem(job.file, None, f"candidate.{key}", message, remedy))
+
+
+def _own(job: Job) -> Command:
+    """The job's own program."""
+    candidate = job.candidate
+    argv = (*(candidate.command or (str(candidate.binary),)), *candidate.args)
+    return Command(argv, dict(candidate.env), candidate.cwd)
+
+
+def _like(job: Job, command: Command) -> Command:
+    """Production's own command, with whole paths and without its keys and its model's sources."""
+    candidate = job.candidate
+    argv = command.argv
+    at = program_at(argv) if argv else 0
+    if not argv or not argv[at].startswith("/"):
+        shown = argv[at] if argv else "nothing"
+        raise _wrong(
+            job,
+            "like",
+            f"{candidate.like} runs `{shown}`, which is no whole path",
+            "start it by its whole path, or write binary and its flags here",
+        )
+    if (name := PurePosixPath(argv[at]).name) in WRAPPERS:
+        raise _wrong(
+            job,
+            "like",
+            f"{candidate.like} is started through {name}, which hands the work to somebody else",
+            "write the server's own command here",
+        )
+    dropped = (*SECRET, *(REMOTE if candidate.model else ()))
+    argv = flags.derive(argv, _whole_paths(command), dropped, FLAGS)
+    env = {
+        name: value
+        for name, value in command.env.items()
+        if name.startswith(_PASSED_ON) and name not in _NEVER
+    }
+    return Command((*argv, *candidate.args), {**env, **candidate.env}, candidate.cwd or command.cwd)
+
+
+def _whole_paths(command: Command) -> dict[str, flags.Setting]:
+    """The paths of a live command line that are relative to its directory."""
+    found: dict[str, flags.Setting] = {}
+    for piece in flags.pieces(command.argv, FLAGS):
+        flag = FLAGS.find(piece.name) if piece.name else None
+        if flag is None or flag.kind != "path" or piece.value is None:
+            continue
+        if not piece.value.startswith("/"):
+            found[piece.name] = str(PurePosixPath(command.cwd or "/") / piece.value)
+    return found
+
+
+def _changed(command: Command, changed: Differences | None, table: Flags) -> Command:
+    """The command with set and drop; a variable that says the same as such a flag goes, too."""
+    if changed is None:
+        return command
+    argv = flags.derive(command.argv, changed.set, changed.drop, table)
+    named = (*changed.set, *changed.drop)
+    env = {
+        name: value
+        for name, value in command.env.items()
+        if (flag := table.of_env(name)) is None or not any(item in flag.names for item in named)
+    }
+    return replace(command, argv=argv, env=env)
+
+
+def _for_validation(command: Command) -> Command:
+    """A log that tells what ran, and counters: where the user gave neither."""
+    put: dict[str, flags.Setting] = {}
+    if not any(flags.has(command.argv, name, FLAGS) for name in ("--verbosity", "--verbose")):
+        put["-lv"] = "4"
+    if not flags.has(command.argv, "--metrics", FLAGS):
+        put["--metrics"] = True
+    return replace(command, argv=flags.derive(command.argv, put, (), FLAGS))
+
+
+def _seen(command: Command, table: Flags) -> dict[str, str]:
+    """The environment without variables that a flag of the command line overrules anyway."""
+    return {
+        name: value
+        for name, value in command.env.items()
+        if (flag := table.of_env(name)) is None or not flags.has(command.argv, flag.names[0], table)
+    }
+
+
+def _fields(job: Job, known: Server | None, port: int) -> dict[str, Any]:
+    """The candidate's fields for its server; what says nothing of the model comes from production."""
+    candidate = job.candidate
+    fields: dict[str, Any] = {name: getattr(candidate, name) for name in ServerFields.model_fields}
+    if known is not None:
+        for name in ("serves", "endpoint", "health", "ready_within", "headroom_mib"):
+            if name not in candidate.model_fields_set:
+                fields[name] = getattr(known, name)
+    fields["host"] = candidate.host or LOOPBACK
+    fields["port"] = port
+    fields["binary"] = None
+    return fields
+
+
+def _port(job: Job, chosen: int | None, servers: Mapping[str, Server]) -> int:
+    port = job.candidate.port if isinstance(job.candidate.port, int) else chosen
+    if port is None:
+        raise ValueError("the job asks for a free port, and none was chosen")
+    for name, server in servers.items():
+        if server.port == port:
+            raise _wrong(
+                job,
+                "port",
+                f"{port} is the port of production's {name}, whose clients must not meet a candidate",
+                'write another port, or "free"',
+            )
+    return port
