@@ -107,8 +107,8 @@ class Gpu(Model):
     nvidia_smi: ExplicitPath | None = Field(
         default=None, description="Path of nvidia-smi where it is not on PATH."
     )
-    reader: Literal["nvml", "nvidia-smi"] | None = Field(
-        default=None, description="Read by this alone; else NVML, and nvidia-smi where it fails."
+    reader: Literal["auto", "nvml", "nvidia-smi"] = Field(
+        default="auto", description="Who is asked: NVML, then nvidia-smi; or one of them alone."
     )
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from jobs.errors import ConfigError, render
 from jobs.load import list_jobs
+from preflight.box import Box
+from preflight.host import StateDir
 from preflight.linux import LinuxBox
 from preflight.verdict import BlastRadius, State, Verdict
 from runner import words
@@ -51,7 +53,10 @@ def _examine(config: Path | None, looked: str) -> Iterator[Verdict]:
     yield from _jobs(settings)
     yield from _memory(settings)
     yield _told(settings)
-    yield _gpu()
+    gpu = settings.gpu
+    with LinuxBox(nvidia_smi=gpu.nvidia_smi, reader=gpu.reader) as box:
+        yield StateDir(path=settings.state_dir).look(box)
+        yield _gpu(box)
     yield from _programs(settings)
     if settings.schedule:
         yield _says(
@@ -127,8 +132,8 @@ def _told(settings: Settings) -> Verdict:
     return _says("self.alerts", State.PASS, "alerts", f"{kinds}: last arrived {ago} ago")
 
 
-def _gpu() -> Verdict:
-    reading = LinuxBox().gpus(within=GPU_WITHIN_S)
+def _gpu(box: Box) -> Verdict:
+    reading = box.gpus(within=GPU_WITHIN_S)
     if reading.fault == "absent":
         return _says("gpu.driver", State.SKIPPED, "GPU", "none on this box, as far as is known")
     if reading.fault:
