@@ -49,7 +49,9 @@ def _problem(
     detail: ErrorDetails, model: type[BaseModel], document: Document
 ) -> tuple[Problem, Key]:
     place = _walk(model, detail["loc"])
-    line = document.line(place.key)
+    tagged = (*place.key, "kind")
+    named = detail["type"] == "union_tag_invalid" and tagged in document.lines
+    line = document.lines[tagged] if named else document.line(place.key)
     shown = ".".join(str(part) for part in place.key if isinstance(part, str))
     message, remedy = _words(detail, model, place)
     return Problem(document.file, line, shown, message, remedy), place.key
@@ -120,13 +122,14 @@ def _unknown(name: str, root: type[BaseModel], place: _Place) -> tuple[str, str]
 
 def _homes(name: str, root: type[BaseModel], place: _Place) -> list[str]:
     """The other tables in which this key would be known."""
-    homes: dict[str, None] = {}
+    homes: dict[str, list[str]] = {}
     for header, owner in _tables(root):
         if name in _keys(owner) and owner not in place.owners:
-            kinds = _tags((owner,))
-            suffix = f' with kind = "{kinds[0]}"' if header.startswith("[[") and kinds else ""
-            homes[(header + suffix) if header else "the top of the file, before any [table]"] = None
-    return list(homes)[:3]
+            home = header or "the top of the file, before any [table]"
+            homes.setdefault(home, []).extend(_tags((owner,)) if "[[" in home else ())
+    return [
+        f"{home} (kind {' or '.join(kinds)})" if kinds else home for home, kinds in homes.items()
+    ][:3]
 
 
 def _tables(root: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:

@@ -38,11 +38,11 @@ _VARIABLE = re.compile(r"\$(\{|\(|[A-Za-z_])|`")
 def shell_leftover(text: str) -> str | None:
     """What in this path only a shell would expand, in words; None when it is literal."""
     if text.startswith("~"):
-        return "`~` is for shells; nothing expands it here"
+        return "`~` is for shells, and nothing expands it here"
     if _VARIABLE.search(text):
-        return "variables are for shells; nothing expands them here"
+        return "variables are for shells, and nothing expands them here"
     if found := _GLOB.search(text):
-        return f"`{found.group()}` is a glob; it can match other files at midnight than today"
+        return f"`{found.group()}` is a glob, which can match other files at midnight than today"
     return None
 
 

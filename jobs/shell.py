@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Annotated
 
@@ -51,7 +52,7 @@ LAUNCHERS = frozenset(
 )
 """Programs that become, or stay in front of, the program named after them."""
 
-_INTERPRETER = re.compile(r"python[\d.]*|ruby|node|perl")
+_INTERPRETER = re.compile(r"python[\d.]*|ruby|node|perl|(ba|da|z)?sh")
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -171,17 +172,33 @@ def _refuse_program(argv: Sequence[str]) -> None:
 
 def program_at(argv: Sequence[str]) -> int:
     """Where the program itself stands, behind `env`, `taskset`, an interpreter and their options."""
-    at = 0
-    while at < len(argv):
-        name = PurePosixPath(argv[at]).name
-        if name not in LAUNCHERS and not _INTERPRETER.fullmatch(name):
-            return at
-        following = range(at + 1, len(argv))
+    return _chain(argv)[-1]
+
+
+def executed(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The programs that a command line executes, one through the other, and the scripts they read."""
+    chain = _chain(argv)
+    scripts = tuple(
+        argv[at]
+        for before, at in pairwise(chain)
+        if _INTERPRETER.fullmatch(PurePosixPath(argv[before]).name)
+    )
+    return tuple(argv[at] for at in chain if argv[at] not in scripts), scripts
+
+
+def _chain(argv: Sequence[str]) -> list[int]:
+    """The places of the programs in a command line, the last of them doing the work."""
+    chain = [0]
+    while True:
+        name = PurePosixPath(argv[chain[-1]]).name
+        script = len(chain) > 1 and _INTERPRETER.fullmatch(PurePosixPath(argv[chain[-2]]).name)
+        if script or not (name in LAUNCHERS or _INTERPRETER.fullmatch(name)):
+            return chain
+        following = range(chain[-1] + 1, len(argv))
         ahead = next((place for place in following if argv[place].startswith("/")), None)
         if ahead is None:
-            return at
-        at = ahead
-    return 0
+            return chain
+        chain.append(ahead)
 
 
 CommandLine = Annotated[

@@ -25,7 +25,7 @@ from jobs.fields import (
     SecretRef,
     base_url,
 )
-from jobs.shell import CommandLine, word_list
+from jobs.shell import CommandLine, executed, word_list
 
 Probe = dict[str, Any]
 """The questions by which anybody may find out whether a server serves, as plain JSON."""
@@ -49,6 +49,15 @@ class ServerFile:
     role: Literal["weights", "draft", "mmproj", "binary", "prompt", "other"]
     path: str
     gguf: bool = False
+
+
+def programs(argv: Sequence[str]) -> list[ServerFile]:
+    """The programs and scripts that a command line executes."""
+    binaries, scripts = executed(argv)
+    return [
+        *(ServerFile("binary", path) for path in binaries),
+        *(ServerFile("other", path) for path in scripts),
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from jobs import flags
 from jobs.evidence import Evidence
 from jobs.fields import SecretRef
 from jobs.servers import llamacpp_log, llamacpp_says
-from jobs.servers.base import Answer, Asked, Command, Probe, Server, ServerFile
+from jobs.servers.base import Answer, Asked, Command, Probe, Server, ServerFile, programs
 from jobs.servers.llamacpp_flags import FLAGS
 from jobs.servers.llamacpp_says import whole_number
-from jobs.shell import program_at
 
 _PROBED = "The server that answers this is counted, because"
 _GREEDY_TOKENS = 24
@@ -127,10 +126,7 @@ class LlamaCpp(Server):
         """The program, the weights and whatever else the command line names as a file."""
         command = self.command_line()
         argv = command.argv
-        at = program_at(argv)
-        named = [ServerFile("binary", argv[0])]
-        if at:
-            named.append(ServerFile("binary", argv[at]))
+        named = programs(argv)
         for role, flag, gguf in _FILES:
             for value in flags.values_of(argv, flag, FLAGS):
                 named += [

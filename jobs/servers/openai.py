@@ -5,9 +5,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from jobs import wire
 from jobs.evidence import Evidence, metrics, now
-from jobs.servers.base import Answer, Asked, Command, Probe, Server, ServerFile
+from jobs.servers.base import Answer, Asked, Command, Probe, Server, ServerFile, programs
 from jobs.servers.llamacpp_says import real_number, whole_number
-from jobs.shell import program_at
 
 _PROBED = "Say in one sentence what a port is."
 _COUNTED_TOKENS = 16
@@ -50,9 +49,7 @@ class OpenAI(Server):
     def files(self) -> tuple[ServerFile, ...]:
         """The program and the files named by fields; what else it opens only it knows."""
         argv = self.command_line().argv
-        named = [ServerFile("binary", argv[0])]
-        if at := program_at(argv):
-            named.append(ServerFile("other", argv[at]))
+        named = programs(argv)
         for role in ("weights", "draft", "mmproj"):
             path = self.model if role == "weights" else getattr(self, role)
             if path:
