@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from runner import __version__, entry
-from runner.cli import out
 from runner.journal import Journal
 
 RUNNER = str(Path(sys.executable).with_name("runner"))
@@ -83,7 +82,6 @@ def cli(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.M
     """The command line on an empty box."""
     for name in ("RUNNER_CONFIG", "STATE_DIRECTORY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(out, "_to_nowhere", lambda _: None)
     return Cli(tmp_path, capfd)
 
 
