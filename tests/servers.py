@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,11 +13,12 @@ from typing import Any, Self, TypeVar
 import httpx
 import pytest
 
+from runner.demo.parts import stand_in
 from runner.until import RealClock, until
 
 Answer = TypeVar("Answer")
 
-STANDIN = (sys.executable, "-I", "-m", "runner.demo.standin")
+STANDIN = stand_in("the tests want it").command
 PINNED = {"OMP_PROC_BIND": "true", "OMP_WAIT_POLICY": "active"}  # else barriers sleep, 15x slower
 
 

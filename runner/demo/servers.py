@@ -18,7 +18,7 @@ from runner.recovery import world
 from runner.settings import load_settings
 from runner.until import Hopeless, RealClock, TimedOut, until
 
-QUESTION = "The capital of France is"
+QUESTION = "Roses are red, violets are"
 _CLOCK = RealClock()
 _READY_WITHIN = 120.0
 _ENDS_WITHIN = 15.0
@@ -65,7 +65,7 @@ def start_stranger(box: Box) -> Ident:
     return _start(box, "stranger", argv, lambda pid: pid in proc.owners(port))
 
 
-def ask(box: Box, tokens: int = 12) -> str:
+def ask(box: Box, tokens: int = 8) -> str:
     """Production's greedy answer to the one question; in brackets what came instead."""
     body = {"prompt": QUESTION, "n_predict": tokens, "temperature": 0.0, "cache_prompt": False}
     base = f"http://127.0.0.1:{box.notes.production_port}"
@@ -83,8 +83,9 @@ def end(box: Box, what: str | None = None) -> list[Ident]:
             world.send(who, number)
             if _gone(who):
                 break
-    box.notes.forget_dead()
-    box.notes.write(box.directory)
+    if box.notes.started:
+        box.notes.forget_dead()
+        box.notes.write(box.directory)
     return ended
 
 

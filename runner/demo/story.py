@@ -9,24 +9,28 @@ from typing import Any
 from runner.cli import out
 from runner.demo import child, incident, servers, texts
 from runner.demo.box import FILL, FILL_FULL, JOB, Box, CannotPlay
+from runner.demo.parts import Parts
 from runner.recovery import lock
 
 Say = Callable[..., None]
 _BUSY = 4
 
 
-def play(options: Mapping[str, Any]) -> int:
-    """The whole demo by the options of the command line; returns the exit code."""
+def play(options: Mapping[str, Any], found: Parts | None = None) -> int:
+    """The whole demo by the options of the command line; returns the exit code.
+
+    `found` are the parts to play with, by default the real ones where they are installed.
+    """
     try:
-        return _play(options)
+        return _play(options, Path(options["dir"]), found)
     except CannotPlay as problem:
         raise out.Failure(
             problem.what, where="runner demo", remedy=problem.remedy, code=problem.code
         ) from problem
 
 
-def _play(options: Mapping[str, Any]) -> int:
-    box = Box(Path(options["dir"]))
+def _play(options: Mapping[str, Any], directory: Path, found: Parts | None) -> int:
+    box = Box(directory, found)
     as_json, keep = bool(options["json"]), bool(options["keep"])
     if (holder := lock.holder(box.state)) is not None:
         remedy = f"wait for it, or end it: {_typed(box, 'cancel')}"
@@ -43,7 +47,7 @@ def _play(options: Mapping[str, Any]) -> int:
             code, result = _night(box, say, as_json=as_json)
         if as_json:
             out.answer(result, "", as_json=True)
-        elif not options["incident"]:
+        elif result.get("run") and not options["incident"]:
             _where_to_look(box, say)
     finally:
         if not keep:
@@ -98,7 +102,7 @@ def _where_to_look(box: Box, say: Say) -> None:
         (_typed(box, "logs"), "what the candidate said"),
         (_shown(box.directory / "jobs" / f"{JOB}.toml"), "the job: a first example of your own"),
         (_shown(box.config), "the box: production, and who is told"),
-        (f"{_program()} demo --incident", "the midnight incident on this box: refused"),
+        (f"{_demo(box)} --incident", "the midnight incident on this box: refused"),
     )
     width = max(len(what) for what, _ in rows)
     say("", "Where to look next:", *(f"  {what:<{width}}  {why}" for what, why in rows))

@@ -69,7 +69,7 @@ def job_toml(*, model: Path, draft: Path, port: int, fill: float) -> str:
     return f"""\
 # What `runner run 200k-mtp` brings up, and what would prove it.
 
-question        = "Does 200K of context with MTP fit, run, and pay off?"
+question        = "Does 200K of context with MTP fit, run, and answer fast enough?"
 downtime_budget = "10m"      # from production's stop until it serves again
 stops           = ["llm"]    # who makes room (default: all services)
 
@@ -90,10 +90,11 @@ ready_within = "2m"
 # of the context, behind which decoding is measured again.
 [workload]
 prompts      = "builtin:mixed"    # prose, code and reasoning; or the path of your own
-max_tokens   = 128
 temperatures = [0.0, 0.7]         # each is judged by itself
 repeats      = 3
+max_tokens   = 128
 fill         = [{fill:g}]
+repeats_at_depth = 2
 
 
 # The claims. A flag proves nothing: each is judged by counters and answers of this run.
@@ -107,6 +108,11 @@ acceptance_at_least = 0.45
 kind = "context"
 tokens = {CONTEXT}
 filled_at_least = {fill - FILL_SLACK:g}
+
+[[claim]]    # and it does not keep a reader waiting
+kind = "throughput"
+temperature = 0.0
+at_least = 20
 """
 
 

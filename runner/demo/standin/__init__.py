@@ -1,1 +1,1 @@
-"""A stand-in for llama-server, run as `python -I -m runner.demo.standin`. Standard library only."""
+"""A stand-in for llama-server, run by the path of its `__main__.py`. Standard library only."""

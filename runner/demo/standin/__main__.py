@@ -105,6 +105,9 @@ def _load(flags: Flags, log: Log) -> list[mmap.mmap]:
     if flags.draft:
         maps.append(_mapped(flags.draft, f"failed to load draft model, '{flags.draft}'"))
     if flags.speculates:
+        adding = f"adding speculative implementation '{flags.spec_type}'"
+        log("I", "spec", "common_speculative", adding)
+        log("I", "spec", "common_speculative", f"- n_max={flags.n_max}, n_min=0, p_min=0.00")
         log("I", "srv", "load_model", "speculative decoding context initialized")
     context = f"n_slots = {flags.parallel}, n_ctx_slot = {flags.context}, kv_unified = 'false'"
     log("I", "srv", "load_model", f"initializing, {context}")

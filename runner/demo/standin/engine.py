@@ -224,6 +224,12 @@ class Engine:
             share = f"draft acceptance = {accepted / drafted:.5f}"
             counts = f"({accepted:5.0f} accepted / {drafted:5.0f} generated)"
             self._log("I", "slot", "print_timing", f"{task}{share} {counts}")
+            total = self.counters
+            drafts = f"#gen drafts = {total.spec_decode_num_drafts:6}"
+            made = f"#gen tokens = {total.spec_decode_num_draft_tokens:6}"
+            right = f"#acc tokens = {total.spec_decode_num_accepted_tokens:5}"
+            line = f"statistics {self.flags.spec_type:>16}: {drafts}, {made}, {right}"
+            self._log("I", "spec", "common_speculative", line)
         held = prompt + int(timings["predicted_n"]) - 1
         release = f"{task}stop processing: n_tokens = {held}, truncated = 0"
         self._log("I", "slot", "release", release)
