@@ -104,13 +104,19 @@ def _like(job: Job, command: Command) -> Command:
     """Production's own command, with whole paths and without its keys and its model's sources."""
     candidate = job.candidate
     argv = command.argv
-    at = program_at(argv) if argv else 0
-    if not argv or not argv[at].startswith("/"):
-        shown = argv[at] if argv else "nothing"
+    if not argv:
         raise _wrong(
             job,
             "like",
-            f"{candidate.like} runs `{shown}`, which is no whole path",
+            f"{candidate.like} does not run now, so its command is not known",
+            "start it, or write the server's own command here",
+        )
+    at = program_at(argv)
+    if not argv[at].startswith("/"):
+        raise _wrong(
+            job,
+            "like",
+            f"{candidate.like} runs `{argv[at]}`, which is no whole path",
             "start it by its whole path, or write binary and its flags here",
         )
     if (name := PurePosixPath(argv[at]).name) in WRAPPERS:

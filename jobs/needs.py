@@ -1,14 +1,12 @@
 """What must hold before a job may touch anything, as preflight's checks. Pure; looks at nothing."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
-from jobs.candidate import Resolved
 from jobs.job import Job
 from jobs.servers import LlamaCpp
-from jobs.servers.base import LOOPBACK, ServerFile, programs
+from jobs.servers.base import LOOPBACK, Command, Server, ServerFile, programs
 from preflight.back import way_back
 from preflight.check import Check
 from preflight.files import FileExists, Shards
@@ -22,61 +20,76 @@ _OURS = "llama-server"
 """The one program that is known to take `--version` for a question."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceFacts:
-    """One service of production as it was found: what the checks need to know of it.
+_MODELS = ("weights", "draft", "mmproj")
 
-    `recipe` and `probe` are the plain JSON by which it is started again and asked; `files` are those
-    its live command line names; `owner` tells its processes; `stops` whether this job stops it.
-    """
+Json = Mapping[str, Any]
 
-    name: str
-    port: int
-    owner: ExpectedOwner
-    recipe: dict[str, Any]
-    probe: dict[str, Any]
-    host: str = LOOPBACK
-    base_url: str = ""
-    files: tuple[ServerFile, ...] = ()
-    stops: bool = True
+
+class Armed(Protocol):
+    """One arm of a job as it will run: what is executed, and the server it is (None for a task)."""
+
+    @property
+    def command(self) -> Command:
+        """What is executed."""
+
+    @property
+    def server(self) -> Server | None:
+        """The server it is."""
 
 
 def checks_for(
-    job: Job,
-    arms: Sequence[Resolved],
-    services: Sequence[ServiceFacts],
-    *,
-    state_dir: str,
-    gpu_idents: Sequence[ExpectedOwner] = (),
+    job: Job, arms: Mapping[str, Armed], recipes: Sequence[Json], *, state_dir: str
 ) -> list[Check]:
     """Every check of this job, each once; preflight itself puts them into rings.
 
-    `gpu_idents` are further processes whose GPU memory comes back when production stops.
+    `recipes` are the services of production as plain JSON, as `runner.recovery.recipe` writes them:
+    name, kind, host, port, supervisor, probe, identity and inputs.
     """
+    armed = tuple(arms.values())
+    stopped = [recipe for recipe in recipes if job.stops is None or recipe["name"] in job.stops]
     checks: list[Check] = [StateDir(path=state_dir)]
-    checks += _files(_of_arms(arms), "job")
+    checks += _files(_of_arms(armed), "job")
     checks += [FileExists(path=path) for path in job.needs.files]
     if not job.workload.prompts.startswith("builtin:"):
         checks.append(FileExists(path=job.workload.prompts, role="prompt"))
-    for service in services:
-        checks += _files(service.files, "production")
-    checks += _ports(arms, services)
-    owners = [service.owner for service in services if service.stops]
-    checks += _gpus(job, arms, (*owners, *gpu_idents), services)
-    checks += _programs(arms)
+    for recipe in recipes:
+        checks += _files(_inputs(recipe), "production")
+    checks += _ports(armed, recipes)
+    checks += _gpus(job, armed, stopped)
+    checks += _programs(armed)
     checks.append(DiskSpace(path=state_dir, need_mib=job.needs.disk_mib))
-    for service in services:
+    for recipe in recipes:
+        probe = dict(recipe["probe"])
         checks.append(
-            ProductionServes(name=service.name, base_url=service.base_url, probe=service.probe)
+            ProductionServes(name=recipe["name"], base_url=str(probe.get("base", "")), probe=probe)
         )
-        if service.stops:
-            checks += way_back(service.recipe)
+        if recipe in stopped:
+            checks += way_back(dict(recipe))
     return _once(checks)
 
 
-def _of_arms(arms: Iterable[Resolved]) -> Iterator[ServerFile]:
+def _of_arms(arms: Iterable[Armed]) -> Iterator[ServerFile]:
     for arm in arms:
         yield from arm.server.files() if arm.server else programs(arm.command.argv)
+
+
+def _inputs(recipe: Json) -> Iterator[ServerFile]:
+    """The files that a service was seen to be started from."""
+    for item in recipe.get("inputs", ()):
+        path, role = str(item["path"]), item.get("role", "other")
+        gguf = role in _MODELS and (recipe["kind"] == "llamacpp" or path.endswith(".gguf"))
+        yield ServerFile(role, path, gguf)
+
+
+def _owner(recipe: Json) -> ExpectedOwner:
+    """By what the processes of a service are known: its unit, or its process as it was found."""
+    identity, supervisor = recipe.get("identity") or {}, recipe.get("supervisor") or {}
+    pid, start = identity.get("pid"), identity.get("start")
+    return ExpectedOwner(
+        name=recipe["name"],
+        idents=((pid, start or 0),) if isinstance(pid, int) else (),
+        unit=supervisor.get("unit"),
+    )
 
 
 def _files(files: Iterable[ServerFile], owner: Literal["job", "production"]) -> Iterator[Check]:
@@ -88,33 +101,27 @@ def _files(files: Iterable[ServerFile], owner: Literal["job", "production"]) -> 
             yield Shards(path=file.path, owner=owner)
 
 
-def _ports(arms: Iterable[Resolved], services: Iterable[ServiceFacts]) -> Iterator[Check]:
-    for service in services:
-        yield PortOwner(port=service.port, host=service.host, expect=service.owner)
+def _ports(arms: Iterable[Armed], recipes: Iterable[Json]) -> Iterator[Check]:
+    for recipe in recipes:
+        yield PortOwner(port=recipe["port"], host=recipe["host"], expect=_owner(recipe))
     for arm in arms:
         if arm.server is not None and arm.server.port is not None:
             yield PortOwner(port=arm.server.port, host=arm.server.host or LOOPBACK, expect="free")
 
 
-def _gpus(
-    job: Job,
-    arms: Sequence[Resolved],
-    owners: tuple[ExpectedOwner, ...],
-    services: Sequence[ServiceFacts],
-) -> Iterator[Check]:
+def _gpus(job: Job, arms: Sequence[Armed], stopped: Sequence[Json]) -> Iterator[Check]:
     """One budget for each GPU that the job names; without any, one that a box without GPU skips."""
     weights = tuple(dict.fromkeys(_weights(_of_arms(arms))))
     headroom = job.candidate.headroom_mib
     common = {} if headroom is None else {"headroom_mib": headroom}
-    ports = tuple((service.host, service.port) for service in services if service.stops)
     for need in job.needs.gpu or (None,):
         free = need.free_mib if need else "estimate"
         yield GpuBudget(
             need_mib=None if free == "estimate" else int(free),
             gpu=(need.uuid if need.uuid is not None else need.index) if need else None,
             weights=weights,
-            production=owners,
-            production_ports=ports,
+            production=tuple(_owner(recipe) for recipe in stopped),
+            production_ports=tuple((recipe["host"], recipe["port"]) for recipe in stopped),
             asked=need is not None,
             **common,
         )
@@ -123,12 +130,12 @@ def _gpus(
 def _weights(files: Iterable[ServerFile]) -> Iterator[str]:
     """The model files that go to the GPU, all shards of a split one."""
     for file in files:
-        if file.role in ("weights", "draft", "mmproj"):
+        if file.role in _MODELS:
             shards = shard_name(file.path)
             yield from shards.paths() if shards else (file.path,)
 
 
-def _programs(arms: Iterable[Resolved]) -> Iterator[Check]:
+def _programs(arms: Iterable[Armed]) -> Iterator[Check]:
     for arm in arms:
         env = {name: arm.command.env[name] for name in _LOADER if name in arm.command.env}
         for file in programs(arm.command.argv):
