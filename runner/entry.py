@@ -4,11 +4,14 @@ A broken upgrade of a library must not stop production from coming back, so `rec
 `guardian` and `status` are told apart here with the standard library alone.
 """
 
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from runner import __version__
+from runner import __version__, where, who
+from runner.outcome import USAGE
 
 _WITH_VALUE = ("--config",)
 _NOBODY_READS = 141  # what a shell reports for a program ended by SIGPIPE
@@ -60,7 +63,46 @@ def _version() -> int:
 def _without_third_parties(verb: str, argv: list[str]) -> int:
     from runner.recovery.command import main as command  # noqa: PLC0415 - only what is asked for
 
-    return command(verb, argv)
+    as_json = "--json" in argv
+    try:
+        # Whoever else asks for the status reads what is published; root could read it all.
+        if verb != "status" or os.geteuid() == 0:
+            who.become_owner(_state_dir(argv))
+        return command(verb, argv)
+    except who.NotOwner as error:
+        return _complain(error.message, error.where, error.remedy, as_json=as_json)
+    except SystemExit as ended:
+        if ended.code == USAGE and as_json:  # argparse has said on standard error what is wrong
+            remedy = f"see `runner {verb} --help`"
+            return _complain("wrong usage", f"runner {verb}", remedy, as_json=True)
+        raise
+
+
+def _state_dir(argv: Sequence[str]) -> Path:
+    """The state directory that a verb of recovery is about."""
+    if named := _option("--state-dir", argv):
+        return Path(named)
+    return where.state_dir_of(where.find_config(_option("--config", argv)).path)
+
+
+def _option(name: str, argv: Sequence[str]) -> str | None:
+    """The last value of an option, written as `--name value` or `--name=value`."""
+    found = None
+    for place, word in enumerate(argv):
+        if word == name and place + 1 < len(argv):
+            found = argv[place + 1]
+        elif word.startswith(f"{name}="):
+            found = word.partition("=")[2]
+    return found
+
+
+def _complain(message: str, place: str, remedy: str, *, as_json: bool) -> int:
+    if as_json:
+        error = {"code": USAGE, "where": place, "message": message, "remedy": remedy}
+        print(json.dumps({"error": error}, indent=2))
+    else:
+        print(f"runner: {place}: {message} → {remedy}", file=sys.stderr)
+    return USAGE
 
 
 def _flushed(verb: Callable[[], int]) -> int:

@@ -103,7 +103,7 @@ def _known(
     service: Service, recipe: Recipe, standing: Standing, family: frozenset[Ident], pid: int
 ) -> Found:
     """A service that is there: its recipe from what really runs, not from what was configured."""
-    argv = proc.cmdline(pid) or ()
+    argv = _whole_path(pid, proc.cmdline(pid) or ())
     command = Command(argv, proc.environ(pid) or dict(service.env), proc.cwd(pid))
     seen = service.seen(command)
     asked = seen.ready(api_key=seen.key_spec())
@@ -131,6 +131,14 @@ def _known(
         recipe, supervisor=supervisor, probe=asked, identity=identity, inputs=inputs
     )
     return Found(service, known, command, standing, look, family)
+
+
+def _whole_path(pid: int, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The command with its program by explicit path: a name that PATH resolved may resolve anew."""
+    program = proc.exe(pid)
+    if not argv or argv[0].startswith("/") or not program or program.endswith(" (deleted)"):
+        return argv
+    return (program, *argv[1:])
 
 
 def _input(path: str, role: str) -> dict[str, Any] | None:

@@ -2,7 +2,8 @@
 
 import click
 
-from runner.cli import options, out, who
+from runner import who
+from runner.cli import options, out
 from runner.journal import Journal
 
 
@@ -15,8 +16,7 @@ def release(reason: str, config: str | None, *, as_json: bool) -> int:
 
     place = options.place(config)
     who.become_owner(place.state_dir)
-    code = give_up(place.state_dir, reason)
-    released = code == 0
+    released = give_up(place.state_dir, reason)
     said = (
         "released: bringing production back is yours now; `runner status` shows how it stands"
         if released

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner.cli import options, out, who
+from runner import who
+from runner.cli import options, out
 from runner.cli.watching import watch
 from runner.outcome import Outcome, exit_code
 from runner.progress import Progress
@@ -34,20 +35,21 @@ def run(
 ) -> int:
     """Run JOB now: production down, candidate up, proof, production back."""
     settings = _ready(config)
-    from runner import run as nightshift  # noqa: PLC0415 - after a broken config has been told
-
     overrides = _overrides(sets)
     if dry_run:
-        plan = nightshift.plan(job, settings, overrides=overrides)
+        from runner import look  # noqa: PLC0415 - after a broken config has been told
+
+        plan = look.plan(job, settings, overrides=overrides)
         out.answer(plan, plan_lines(plan), as_json=as_json)
         return 0
+    from runner.run import run as execute  # noqa: PLC0415 - likewise
     from runner.stopping import StopFlag  # noqa: PLC0415 - likewise
     from runner.until import RealClock  # noqa: PLC0415 - likewise
 
     stop = StopFlag()
     stop.install()
     with _watched(as_json=as_json) as progress:
-        result = nightshift.run(
+        result = execute(
             job,
             settings,
             overrides=overrides,
@@ -67,10 +69,10 @@ def run(
 def check(job: str | None, sets: tuple[str, ...], config: str | None, *, as_json: bool) -> int:
     """Look whether JOB could run now, or with no JOB whether production could be restored."""
     settings = _ready(config)
-    from runner import run as nightshift  # noqa: PLC0415 - after a broken config has been told
+    from runner import look  # noqa: PLC0415 - after a broken config has been told
 
     with _watched(as_json=as_json) as progress:
-        found = nightshift.check(job, settings, overrides=_overrides(sets), progress=progress)
+        found = look.check(job, settings, overrides=_overrides(sets), progress=progress)
     refused = found["state"] not in {"pass", "warn"}
     out.answer(found, _checked(found), as_json=as_json)
     return exit_code(Outcome.REFUSED) if refused else 0

@@ -14,6 +14,7 @@ from typing import Any
 
 from preflight import proc
 from preflight.proc import Ident
+from runner.journal import Journal
 from runner.recovery import account, lock, recipe, state, world
 from runner.recovery.account import Scale
 from runner.recovery.attempt import Past, Residency, Served
@@ -186,6 +187,9 @@ def settle(
         if memory is not None:
             memory.note(run=owed.run, phase="restoring", services=services)
 
+    def stop() -> str | None:
+        return _why_not_now(state_dir)
+
     number = 0
     while True:
         try:
@@ -194,32 +198,28 @@ def settle(
                 pasts={name: Past.from_json(said) for name, said in services.items()},
                 last_good=recipe.last_good(state_dir),
                 clock=clock,
-                stop=_going_down,
+                stop=stop,
                 residency=residency,
                 note=note,
                 say=say,
             )
+            number += 1
+            paid = _finish(state_dir, owed, known, served, clock=clock, notes=notes)
+            if paid.state == "closed" or (rounds is not None and number >= rounds):
+                return paid
+            rest(min(2.0**number, LONGEST_BACK_OFF_S), clock=clock, stop=stop)
         except Stopped as stopped:
+            if not world.shutting_down():
+                return Recovered("closed", stopped.reason, owed.run)
             tell(state_dir, owed, known, None, clock=clock, notes=[stopped.reason])
             return Recovered("shutdown", f"{stopped.reason}; it stays owed", owed.run)
-        number += 1
-        paid = _finish(state_dir, owed, known, served, clock=clock, notes=notes)
-        if paid.state == "closed" or (rounds is not None and number >= rounds):
-            return paid
-        if not _back_off(number, clock):
-            return Recovered("shutdown", "the machine is going down; it stays owed", owed.run)
 
 
-def _going_down() -> str | None:
-    return "the machine is going down" if world.shutting_down() else None
-
-
-def _back_off(number: int, clock: Clock) -> bool:
-    try:
-        rest(min(2.0**number, LONGEST_BACK_OFF_S), clock=clock, stop=_going_down)
-    except Stopped:
-        return False
-    return True
+def _why_not_now(state_dir: Path) -> str | None:
+    """Why a restore must end: the machine goes down, or a person has taken the debt over."""
+    if world.shutting_down():
+        return "the machine is going down"
+    return None if (state_dir / recipe.NAME).exists() else "a person has taken production over"
 
 
 def _memory(state_dir: Path) -> state.StateFile | None:
@@ -258,3 +258,23 @@ def _finish(
         return Recovered("closed", f"production is {whole['state']}", owed.run, whole)
     down = "; ".join(f"{one.name}: {one.why}" for one in served if one.state == "down")
     return Recovered("owed", down, owed.run, whole)
+
+
+def release(state_dir: Path, reason: str) -> bool:
+    """A person takes production over: nothing of ours will start it any more for this debt.
+
+    False when nothing is owed. Raises lock.Busy while the run itself lives: cancel that instead.
+    A recovery that is trying stops at its next look. Raises OSError, and JournalError after the
+    debt is gone where the reason could not be written down.
+    """
+    owed = _read(state_dir)
+    if owed is None:
+        return False
+    holder = lock.holder(state_dir)
+    if holder is not None and holder.run == owed.run:
+        raise lock.Busy(holder)
+    recipe.close(state_dir, [])
+    with Journal.open(state_dir) as journal:
+        journal.event(owed.run, "released", reason=reason)
+        journal.incident(f"{owed.run}:released", f"production was taken over: {reason}", owed.run)
+    return True

@@ -1,0 +1,104 @@
+"""The end of a run: outcome and alert in one transaction, then the debt, the report, the guardian.
+
+The order matters. The outcome is written before the debt is closed, so that a crash in between is
+told; delivery comes last and apart, so that it delays no restore and changes no outcome.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from alerts.message import Alert, DeliveryError
+from runner import logs
+from runner.delivery import flush
+from runner.journal import Journal, JournalError
+from runner.obligation import Obligation
+from runner.outcome import Outcome
+from runner.recovery import recipe
+from runner.recovery.account import Scale
+from runner.report.alert import alert_body
+from runner.report.files import write_result
+from runner.report.headline import headline
+from runner.result import Draft, Ending, to_json
+from runner.settings import Settings
+from runner.until import Clock
+
+Json = dict[str, Any]
+
+log = logs.get(__name__)
+
+
+def close(
+    draft: Draft,
+    ending: Ending,
+    obligation: Obligation | None,
+    *,
+    journal: Journal,
+    settings: Settings,
+    clock: Clock,
+) -> Json:
+    """Write down how the run ended and let go of what is paid; the result object."""
+    result = to_json(draft, ending, Scale(clock.now(), clock.wall(), settings.zone))
+    result["headline"] = headline(result)
+    body = alert_body(result) if ending.outcome is not Outcome.PROVEN else None
+    result["alert"] = body["text"] if body else None
+    _write_down(draft, ending, result, body, journal=journal, settings=settings, clock=clock)
+    if obligation is not None:
+        _let_go(draft, obligation)
+    with suppress(OSError):
+        write_result(draft.directory, result)
+    return result
+
+
+def deliver(journal: Journal, settings: Settings) -> None:
+    """Deliver what stands in the outbox; what cannot be delivered stays there with its age."""
+    with suppress(JournalError, OSError):
+        flush(journal, settings.alerts.channel, Path(settings.state_dir))
+
+
+def _write_down(
+    draft: Draft,
+    ending: Ending,
+    result: Json,
+    body: Json | None,
+    *,
+    journal: Journal,
+    settings: Settings,
+    clock: Clock,
+) -> None:
+    try:
+        if result["production"]["state"] == "down":
+            journal.drain(f"production was not restored after run {draft.run}")
+        journal.close(
+            draft.run,
+            str(ending.outcome),
+            ending.code,
+            result["headline"],
+            result=result,
+            alert=body,
+            ended=clock.wall(),
+        )
+    except JournalError as error:
+        log.warning("the outcome could not be written down", error=str(error))
+        result["notes"].append(f"the journal could not be written: {error}")
+        if body is not None:
+            _tell_without_journal(draft.run, body, settings)
+
+
+def _tell_without_journal(run: str, body: Json, settings: Settings) -> None:
+    """No outbox: every channel at once. Twice is allowed, never is not."""
+    for channel in settings.alerts.channel:
+        with suppress(DeliveryError):
+            channel.deliver(Alert(key=run, **body))
+
+
+def _let_go(draft: Draft, obligation: Obligation) -> None:
+    """Close the debt when all that was stopped answers; else the guardian goes on where we end."""
+    served = draft.served
+    if obligation.stopping and served is not None and all(one.state != "down" for one in served):
+        try:
+            obligation.close(served)
+        except OSError as error:
+            log.warning("the obligation could not be closed; recovery will", error=str(error))
+    if not (obligation.state_dir / recipe.NAME).exists():
+        obligation.release()

@@ -1,0 +1,120 @@
+"""Looking without acting: `runner check` and `runner run --dry-run`. Nothing is locked or stopped."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from jobs.load import load_job
+from preflight import rings
+from preflight.back import way_back
+from preflight.box import Box
+from preflight.check import Check
+from preflight.host import StateDir
+from preflight.ports import ExpectedOwner, PortOwner
+from preflight.rings import Looked
+from preflight.serves import ProductionServes
+from preflight.verdict import State, Verdict
+from runner import plan as plans
+from runner.files import make_state_dir
+from runner.journal import Journal
+from runner.plan import alert_check, box_of, make_plan, observed
+from runner.production import Found
+from runner.progress import Progress, Unwatched
+from runner.settings import Settings
+
+Json = dict[str, Any]
+
+_WORST_FIRST = (State.FAIL, State.UNKNOWN, State.WARN, State.PASS)
+
+
+@contextmanager
+def _journal(settings: Settings) -> Iterator[Journal]:
+    state_dir = Path(settings.state_dir)
+    make_state_dir(state_dir)
+    with Journal.open(state_dir, zone=settings.zone) as journal:
+        yield journal
+
+
+def plan(
+    name: str, settings: Settings, *, overrides: Mapping[str, str] | None = None, live: bool = True
+) -> Json:
+    """What `runner run` would do now, as one object. Raises ConfigError, JournalError, OSError."""
+    job = load_job(Path(settings.jobs_dir), name, overrides=overrides or {})
+    with _journal(settings) as journal:
+        found = observed(settings, journal)
+        made = make_plan(job, settings, found, journal=journal, live=live)
+        return plans.to_json(made, found)
+
+
+def check(
+    name: str | None,
+    settings: Settings,
+    *,
+    overrides: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    box: Box | None = None,
+) -> Json:
+    """Look whether a job could run now, or without one whether production could be restored.
+
+    Raises ConfigError, JournalError, OSError.
+    """
+    watching = progress or Unwatched()
+    job = load_job(Path(settings.jobs_dir), name, overrides=overrides or {}) if name else None
+    with _journal(settings) as journal, box_of(settings, box) as there:
+        found = observed(settings, journal)
+        needs: float | None = None
+        if job is not None:
+            made = make_plan(job, settings, found, journal=journal, live=watching.live)
+            checks: tuple[Check, ...] = made.checks
+            needs = round(made.reserve / 60, 1)
+        else:
+            checks = (
+                StateDir(path=settings.state_dir),
+                alert_check(settings, journal, live=watching.live),
+                *(check for one in found for check in _of_production(one)),
+            )
+        looked = rings.look(
+            checks,
+            there,
+            accept=job.accept if job else {},
+            on_verdict=watching.verdict,
+        )
+    return {
+        "job": name,
+        "state": _state(looked),
+        "checks": [verdict.to_json() for verdict in looked.verdicts],
+        "needs_minutes": needs,
+    }
+
+
+def _of_production(found: Found) -> tuple[Check, ...]:
+    """Whether one service is itself, and could be started again."""
+    recipe = found.recipe.to_json()
+    pid, start = found.recipe.identity.get("pid"), found.recipe.identity.get("start")
+    owner = ExpectedOwner(
+        name=found.service.name,
+        idents=((pid, start or 0),) if isinstance(pid, int) else (),
+        unit=found.recipe.supervisor.get("unit"),
+    )
+    return (
+        PortOwner(port=found.recipe.port, host=found.recipe.host, expect=owner),
+        ProductionServes(
+            name=found.service.name,
+            base_url=str(found.recipe.probe.get("base", "")),
+            probe=found.recipe.probe,
+        ),
+        *way_back(recipe),
+    )
+
+
+def _state(looked: Looked) -> str:
+    """The worst answer: an unknown that was accepted counts as a warning."""
+    states = {_counted(verdict) for verdict in looked.verdicts}
+    return str(next((state for state in _WORST_FIRST if state in states), State.PASS))
+
+
+def _counted(verdict: Verdict) -> State:
+    if verdict.state is State.UNKNOWN and not verdict.refuses:
+        return State.WARN
+    return verdict.state

@@ -1,0 +1,218 @@
+"""What a job would do to this box, before anything is done: arms, checks, budgets. It only looks."""
+
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from jobs.candidate import resolve
+from jobs.fields import in_words
+from jobs.job import Job
+from jobs.needs import checks_for
+from preflight.box import Box
+from preflight.check import Check
+from preflight.given import Given
+from preflight.linux import LinuxBox
+from preflight.verdict import State
+from runner.journal import Journal
+from runner.measure import Arm
+from runner.production import Found, survey
+from runner.reach import reach
+from runner.recovery.recipe import Recipe
+from runner.settings import Settings
+
+STOP_SLACK_S = 300.0
+"""What the guardian grants beyond the timeout before it ends a run that hangs."""
+
+LEARNED = 1.5
+"""A load that was seen may take half as long again, before the reserve is too small."""
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A job on this box, now. Times are seconds."""
+
+    job: Job
+    stops: tuple[str, ...]
+    arms: tuple[Arm, ...]
+    checks: tuple[Check, ...]
+    budget: float
+    reserve: float
+    timeout: float
+    slack: float = STOP_SLACK_S
+
+    @property
+    def time_down(self) -> float:
+        """How long after the first stop the candidate must be on its way out."""
+        return self.budget - self.reserve
+
+    @property
+    def budget_words(self) -> str:
+        """The downtime budget as a person wrote it."""
+        return in_words(self.budget)
+
+    @property
+    def timeout_words(self) -> str:
+        """The timeout as a person wrote it."""
+        return in_words(self.timeout)
+
+
+@contextmanager
+def box_of(settings: Settings, given: Box | None) -> Iterator[Box]:
+    """The machine, read as the settings say; its children end with the block."""
+    if given is not None:
+        yield given
+        return
+    with LinuxBox(nvidia_smi=settings.gpu.nvidia_smi, reader=settings.gpu.reader) as there:
+        yield there
+
+
+def observed(settings: Settings, journal: Journal) -> tuple[Found, ...]:
+    """Every service of production as it is now."""
+    return tuple(
+        survey(service, slowest_load=journal.slowest_load_seconds(service.name))
+        for service in settings.production
+    )
+
+
+def reserve_for(recipes: Sequence[Recipe]) -> float:
+    """Seconds to keep for the way back: learned, and until then what each service is granted."""
+    return sum(
+        LEARNED * one.slowest_load if one.slowest_load else one.ready_within for one in recipes
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as asking:
+        asking.bind(("127.0.0.1", 0))
+        port: int = asking.getsockname()[1]
+        return port
+
+
+def make_plan(
+    job: Job,
+    settings: Settings,
+    found: Sequence[Found],
+    *,
+    journal: Journal,
+    live: bool,
+) -> Plan:
+    """Resolve a job against production as it runs. Raises ConfigError naming the key to change."""
+    stops = job.stops if job.stops is not None else tuple(one.service.name for one in found)
+    stopped = [one for one in found if one.service.name in stops]
+    commands = {one.service.name: one.command for one in found}
+    servers = {one.service.name: one.service for one in found}
+    port = _free_port() if job.candidate.port in {"free", None} else None
+    arms = []
+    for name in job.arms:
+        resolved = resolve(job, commands, servers, port=port, arm=name)
+        arms.append(Arm(name, resolved.command, resolved.server))
+    reserve = reserve_for([one.recipe for one in stopped])
+    budget = float(job.downtime_budget)
+    checks = [
+        _time_check(budget, reserve, bool(stopped)),
+        alert_check(settings, journal, live=live),
+        *checks_for(
+            job,
+            {arm.name: arm for arm in arms},
+            [one.recipe.to_json() for one in found],
+            state_dir=settings.state_dir,
+        ),
+    ]
+    return Plan(
+        job=job,
+        stops=tuple(stops),
+        arms=tuple(arms),
+        checks=tuple(checks),
+        budget=budget,
+        reserve=reserve,
+        timeout=float(job.timeout) if job.timeout else budget + reserve,
+    )
+
+
+def _time_check(budget: float, reserve: float, stops: bool) -> Check:
+    short = stops and reserve >= budget
+    return Given(
+        name="self.time",
+        about="the night",
+        state=State.FAIL if short else State.PASS,
+        found=f"{in_words(round(reserve))} of {in_words(budget)} are kept for the way back",
+        wanted="time left for the candidate",
+        remedy="raise downtime_budget, or lower ready_within of the services" if short else "",
+    )
+
+
+def alert_check(settings: Settings, journal: Journal, *, live: bool) -> Check:
+    """Whether a person can be reached if this goes wrong: proven, waived, or a reason to refuse."""
+    told = reach(journal, settings.alerts.channel, live=live)
+    accepted = settings.alerts.unproven_delivery == "accept"
+    state = State.PASS if told.proven else State.WARN if accepted else State.FAIL
+    return Given(
+        name="self.alert",
+        about="the way to tell a person",
+        state=state,
+        found=told.said,
+        wanted="a delivery that was proven in the last 7 days",
+        remedy=""
+        if told.proven or accepted
+        else 'runner alerts test, or [alerts] unproven_delivery = "accept"',
+    )
+
+
+def to_json(plan: Plan, found: Sequence[Found]) -> Json:
+    """The plan as `run --dry-run` prints it: every check, the exact commands, the budgets."""
+    by_name: Mapping[str, Found] = {one.service.name: one for one in found}
+    return {
+        "job": plan.job.name,
+        "question": plan.job.question,
+        "checks": [{"id": check.id, "subject": check.subject} for check in plan.checks],
+        "stop": [_stop(by_name[name]) for name in reversed(plan.stops) if name in by_name],
+        "arms": [
+            {"name": arm.name, "command": list(arm.command.argv), "cwd": arm.command.cwd}
+            for arm in plan.arms
+        ],
+        "start": [_start(by_name[name]) for name in plan.stops if name in by_name],
+        "budgets": {
+            "downtime_s": plan.budget,
+            "kept_for_the_way_back_s": plan.reserve,
+            "for_the_candidate_s": plan.time_down,
+            "timeout_s": plan.timeout,
+        },
+        "claims": [{"kind": claim.kind, "wanted": claim.wanted} for claim in plan.job.claims],
+    }
+
+
+def _stop(found: Found) -> Json:
+    supervisor = found.recipe.supervisor
+    how: object
+    match supervisor["kind"]:
+        case "systemd":
+            how = ["systemctl", "stop", supervisor["unit"]]
+        case "command":
+            how = list(supervisor["stop"])
+        case _:
+            pids = ", ".join(str(who.pid) for who in sorted(found.standing.heads, key=_pid))
+            how = f"TERM, TERM, KILL to pid {pids or '(not running)'} and its family"
+    return {"service": found.service.name, "by": supervisor["kind"], "how": how}
+
+
+def _start(found: Found) -> Json:
+    supervisor = found.recipe.supervisor
+    how = {
+        "systemd": ["systemctl", "start", str(supervisor.get("unit"))],
+        "command": list(supervisor.get("start") or []),
+        "process": list(supervisor.get("argv") or []),
+    }[supervisor["kind"]]
+    return {
+        "service": found.service.name,
+        "by": supervisor["kind"],
+        "how": how,
+        "within_s": found.recipe.patience,
+    }
+
+
+def _pid(who: Any) -> int:
+    return int(who.pid)
