@@ -4,16 +4,18 @@ A broken upgrade of a library must not stop production from coming back, so `rec
 `guardian` and `status` are told apart here with the standard library alone.
 """
 
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from runner import __version__, where, who
-from runner.outcome import USAGE
+from runner import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _WITH_VALUE = ("--config",)
+_USAGE = 2
 _NOBODY_READS = 141  # what a shell reports for a program ended by SIGPIPE
 
 
@@ -61,7 +63,8 @@ def _version() -> int:
 
 
 def _without_third_parties(verb: str, argv: list[str]) -> int:
-    from runner.recovery.command import main as command  # noqa: PLC0415 - only what is asked for
+    from runner import who  # noqa: PLC0415 - `--version` needs none of it
+    from runner.recovery.command import main as command  # noqa: PLC0415 - likewise
 
     as_json = "--json" in argv
     try:
@@ -72,14 +75,18 @@ def _without_third_parties(verb: str, argv: list[str]) -> int:
     except who.NotOwner as error:
         return _complain(error.message, error.where, error.remedy, as_json=as_json)
     except SystemExit as ended:
-        if ended.code == USAGE and as_json:  # argparse has said on standard error what is wrong
+        if ended.code == _USAGE and as_json:  # argparse has said on standard error what is wrong
             remedy = f"see `runner {verb} --help`"
             return _complain("wrong usage", f"runner {verb}", remedy, as_json=True)
         raise
 
 
-def _state_dir(argv: Sequence[str]) -> Path:
+def _state_dir(argv: Sequence[str]) -> "Path":
     """The state directory that a verb of recovery is about."""
+    from pathlib import Path  # noqa: PLC0415 - as above
+
+    from runner import where  # noqa: PLC0415 - as above
+
     if named := _option("--state-dir", argv):
         return Path(named)
     return where.state_dir_of(where.find_config(_option("--config", argv)).path)
@@ -98,11 +105,13 @@ def _option(name: str, argv: Sequence[str]) -> str | None:
 
 def _complain(message: str, place: str, remedy: str, *, as_json: bool) -> int:
     if as_json:
-        error = {"code": USAGE, "where": place, "message": message, "remedy": remedy}
+        import json  # noqa: PLC0415 - as above
+
+        error = {"code": _USAGE, "where": place, "message": message, "remedy": remedy}
         print(json.dumps({"error": error}, indent=2))
     else:
         print(f"runner: {place}: {message} → {remedy}", file=sys.stderr)
-    return USAGE
+    return _USAGE
 
 
 def _flushed(verb: Callable[[], int]) -> int:

@@ -75,7 +75,7 @@ def _xdg(name: str, default: str) -> Path:
 
 def read(path: Path) -> dict[str, Any]:
     """The file as plain TOML. Raises OSError, tomllib.TOMLDecodeError or UnicodeDecodeError."""
-    return tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    return tomllib.loads(path.read_text("utf-8").removeprefix("\ufeff"))
 
 
 def state_dir(config: Mapping[str, Any] | None = None) -> Path:

@@ -5,8 +5,8 @@ import time
 
 import click
 
-from runner import words
-from runner.cli import options, out, who
+from runner import who, words
+from runner.cli import options, out
 from runner.journal import Journal
 from runner.outcome import USAGE
 

@@ -15,6 +15,7 @@ from runner import __version__
 from runner.cli.out import Failure, complain
 from runner.journal_file import JournalError
 from runner.outcome import MEANINGS, USAGE, Outcome, exit_code
+from runner.who import NotOwner
 
 TONIGHT = "Tonight"
 HAPPENED = "What happened"
@@ -151,30 +152,40 @@ def _failure(error: Exception) -> Failure:
             return error
         case ConfigError():
             return from_config(error)
+        case NotOwner():
+            return Failure(error.message, where=error.where, remedy=error.remedy)
         case JournalError():
             message, _, remedy = str(error).partition(" → ")
             return Failure(message, where="journal", remedy=remedy)
-        case click.Abort():
-            return Failure("interrupted", code=exit_code(Outcome.INTERRUPTED, "INT"))
-        case click.ClickException():
-            context: click.Context | None = getattr(error, "ctx", None)
-            where = context.command_path if context else "runner"
-            return Failure(
-                error.format_message(),
-                where="" if where == "runner" else where,
-                remedy=f"see `{where} --help`",
-            )
+        case click.Abort() | click.ClickException():
+            return _from_click(error)
         case _:
-            from runner import logs  # noqa: PLC0415 - only for a fault of ours
+            return _fault(error)
 
-            logs.configure()
-            logs.get("runner.cli").exception("a fault of the runner")
-            return Failure(
-                f"a fault of the runner: {type(error).__name__}: {error}",
-                code=exit_code(Outcome.BUG),
-                remedy="please report it with the lines above; `runner status` tells how the "
-                "box is",
-            )
+
+def _from_click(error: click.Abort | click.ClickException) -> Failure:
+    if isinstance(error, click.Abort):
+        return Failure("interrupted", code=exit_code(Outcome.INTERRUPTED, "INT"))
+    context: click.Context | None = getattr(error, "ctx", None)
+    where = context.command_path if context else "runner"
+    return Failure(
+        error.format_message(),
+        where="" if where == "runner" else where,
+        remedy=f"see `{where} --help`",
+    )
+
+
+def _fault(error: Exception) -> Failure:
+    """A fault of ours, with its traceback on standard error."""
+    from runner import logs  # noqa: PLC0415 - only for a fault of ours
+
+    logs.configure()
+    logs.get("runner.cli").error("a fault of the runner", exc_info=error)
+    return Failure(
+        f"a fault of the runner: {type(error).__name__}: {error}",
+        code=exit_code(Outcome.BUG),
+        remedy="please report it with the lines above; `runner status` tells how the box is",
+    )
 
 
 def from_config(error: ConfigError) -> Failure:

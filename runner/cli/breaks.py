@@ -5,6 +5,9 @@ import click
 from runner import who
 from runner.cli import options, out
 from runner.journal import Journal
+from runner.outcome import Outcome, exit_code
+from runner.recovery.lock import Busy
+from runner.recovery.recover import release as take_over
 
 
 @click.command()
@@ -12,11 +15,17 @@ from runner.journal import Journal
 @options.answers
 def release(reason: str, config: str | None, *, as_json: bool) -> int:
     """Take over what a run owes production: nothing of ours will start it any more."""
-    from runner.recovery.recover import release as give_up  # noqa: PLC0415 - only for this verb
-
     place = options.place(config)
     who.become_owner(place.state_dir)
-    released = give_up(place.state_dir, reason)
+    try:
+        released = take_over(place.state_dir, reason)
+    except Busy as busy:
+        raise out.Failure(
+            f"{busy.holder} is alive, and restores by itself",
+            code=exit_code(Outcome.SKIPPED),
+            where=str(place.state_dir),
+            remedy="runner cancel",
+        ) from busy
     said = (
         "released: bringing production back is yours now; `runner status` shows how it stands"
         if released

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from jobs import toml_lines
-from runner import where
-from runner.cli import who
+from runner import where, who
 from runner.cli.out import Failure
 from runner.journal import Journal
 

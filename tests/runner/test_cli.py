@@ -170,6 +170,7 @@ def test_an_error_in_usage_is_one_json_object_too(cli: Cli) -> None:
     error = cli.error("show", "--bogus")
     assert "bogus" in error["message"]
     assert error["where"] == "runner show"
+    assert cli.error("status", "--bogus")["where"] == "runner status"
 
 
 @pytest.mark.parametrize(
@@ -468,7 +469,7 @@ def test_an_output_that_cannot_be_written_changes_no_exit_code(cli: Cli, stdout:
 
 _AS_ANOTHER = """
 import os, sys
-import runner.cli.app, runner.cli.breaks
+import runner.cli.app, runner.cli.breaks, runner.recovery.command
 from runner.entry import run
 os.setgroups([])
 os.setresgid(1234, 1234, 1234)
@@ -504,22 +505,25 @@ def open_room(cli: Cli) -> Cli:
     return cli
 
 
-def test_root_writes_as_the_owner_of_the_state_directory(open_room: Cli) -> None:
-    """A file of root's would lock the owner out of their own box."""
+@pytest.mark.parametrize("verb", [["undrain", "--reason", "x"], ["recover"], ["status"]])
+def test_root_acts_as_the_owner_of_the_state_directory(open_room: Cli, verb: list[str]) -> None:
+    """A file of root's would lock the owner out of their own box; no recipe is run as root."""
     done = subprocess.run(
-        [RUNNER, "--config", str(open_room.config), "undrain", "--reason", "x", "--json"],
+        [RUNNER, "--config", str(open_room.config), *verb, "--json"],
         capture_output=True,
         text=True,
         check=False,
         timeout=30,
     )
-    assert json.loads(done.stdout)["undrained"] is False
+    assert done.returncode == 0, done.stderr
+    assert "error" not in json.loads(done.stdout)
     assert {path.stat().st_uid for path in open_room.state.rglob("*")} == {65534}
 
 
-def test_another_user_is_told_whose_box_it_is(open_room: Cli) -> None:
+@pytest.mark.parametrize("verb", [["undrain", "--reason", "x"], ["recover"]])
+def test_another_user_is_told_whose_box_it_is(open_room: Cli, verb: list[str]) -> None:
     """Exit 2 naming the owner; nothing was touched."""
-    code, error = as_another(open_room, "undrain", "--reason", "x")
+    code, error = as_another(open_room, *verb)
     assert code == 2
     assert error["message"] == "belongs to nobody, and you are uid 1234"
     assert "as nobody" in error["remedy"]
