@@ -14,6 +14,8 @@ TIMEOUT = "TIMEOUT"
 """No answer within the deadline; `said` names the limit."""
 CRASH = "CRASH"
 """The child that looked has died; `said` tells how."""
+NOKEY = "NOKEY"
+"""A server was not asked, because the API key for it cannot be read; `said` tells why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server answered; with a fault (an errno's name, TIMEOUT) it did not."""
+    """What a server answered; with a fault (an errno's name, TIMEOUT, NOKEY) it did not."""
 
     status: int = 0
     body: str = ""

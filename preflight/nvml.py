@@ -50,10 +50,11 @@ def _mib(count: int | None) -> int | None:
 def _processes(nvml: Any, handle: Any) -> list[Json] | None:
     """Every process on one GPU, once; None when the driver will not list them."""
     found: dict[int, Json] = {}
+    # by their full names: the short ones turn "an older driver" into an error of another family
     lists = (
-        ("compute", nvml.nvmlDeviceGetComputeRunningProcesses),
-        ("graphics", nvml.nvmlDeviceGetGraphicsRunningProcesses),
-        ("mps", nvml.nvmlDeviceGetMPSComputeRunningProcesses),
+        ("compute", nvml.nvmlDeviceGetComputeRunningProcesses_v3),
+        ("graphics", nvml.nvmlDeviceGetGraphicsRunningProcesses_v3),
+        ("mps", nvml.nvmlDeviceGetMPSComputeRunningProcesses_v3),
     )
     for kind, listed in lists:
         try:
@@ -165,7 +166,11 @@ def main() -> None:
     """Answer until the input ends."""
     look = reader()
     for _ in sys.stdin:
-        sys.stdout.write(json.dumps(look()) + "\n")
+        try:
+            answer = look()
+        except Exception as error:  # noqa: BLE001 - whoever asked turns it into an unknown
+            answer = {"fault": "error", "said": f"{type(error).__name__}: {error}"}
+        sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 

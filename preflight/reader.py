@@ -240,40 +240,52 @@ def look_at_disk(asked: Json) -> Json:
 
 
 def _secret(key: Json | None) -> str:
-    """An API key, read here so that it never crosses a pipe."""
+    """An API key, read here so that it never crosses a pipe. ValueError when there is none."""
     if not key:
         return ""
     if "file" in key:
-        return Path(str(key["file"])).read_text(encoding="utf-8").strip()
-    return os.environ.get(str(key.get("env", "")), "")
+        try:
+            found = Path(str(key["file"])).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise ValueError(os.strerror(error.errno or errno.EIO)) from error
+    else:
+        found = os.environ.get(str(key.get("env", "")), "")
+    if not found:
+        raise ValueError("it is empty")
+    return found
 
 
 def ask_server(asked: Json) -> Json:
     """GET one URL: Answer's fields. No proxy of the environment is ever used."""
-    url = urlsplit(asked["url"])
-    secure = url.scheme == "https"
-    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
     try:
-        headers = {"Accept": "application/json", "Connection": "close"}
         secret = _secret(asked.get("key"))
-        if secret:
-            headers["Authorization"] = f"Bearer {secret}"
-        connection = kind(url.hostname or "", url.port, timeout=asked["within"])
-        try:
-            connection.request(
-                "GET", url.path + (f"?{url.query}" if url.query else ""), None, headers
-            )
-            answer = connection.getresponse()
-            body = answer.read(_LARGEST_ANSWER).decode("utf-8", "replace")
-            return {"status": answer.status, "body": body}
-        finally:
-            connection.close()
+    except ValueError as error:
+        return {"fault": "NOKEY", "said": f"the API key cannot be read: {error}"}
+    headers = {"Accept": "application/json", "Connection": "close"}
+    if secret:
+        headers["Authorization"] = f"Bearer {secret}"
+    try:
+        return _get(asked["url"], headers, asked["within"])
     except TimeoutError:
         return {"fault": "TIMEOUT", "said": f"no answer within {asked['within']:.3g} s"}
     except OSError as error:
         return _fault(error) if error.errno else {"fault": "EIO", "said": str(error)}
     except (http.client.HTTPException, ValueError) as error:
         return {"fault": "EPROTO", "said": f"no HTTP answer ({type(error).__name__})"}
+
+
+def _get(text: str, headers: dict[str, str], within: float) -> Json:
+    url = urlsplit(text)
+    secure = url.scheme == "https"
+    kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+    connection = kind(url.hostname or "", url.port, timeout=within)
+    try:
+        connection.request("GET", url.path + (f"?{url.query}" if url.query else ""), None, headers)
+        answer = connection.getresponse()
+        body = answer.read(_LARGEST_ANSWER).decode("utf-8", "replace")
+        return {"status": answer.status, "body": body}
+    finally:
+        connection.close()
 
 
 def name_user(asked: Json) -> Json:

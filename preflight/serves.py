@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from preflight.box import TIMEOUT, Answer, Box
+from preflight.box import NOKEY, TIMEOUT, Answer, Box
 from preflight.check import Check, Deadline
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import clipped
@@ -18,6 +18,14 @@ DOWN_BEFORE = "down before us"
 """In the evidence of `prod.identity` when production did not serve when we came."""
 
 _TOLD = 3
+
+
+class _Identity(NamedTuple):
+    """What production says it is, what of that is not as configured, and what it does not say."""
+
+    values: dict[str, object]
+    wrong: list[str]
+    untold: list[str]
 
 
 class ProductionServes(Check):
@@ -52,15 +60,39 @@ class ProductionServes(Check):
         time = Deadline(self.deadline_s)
         health = str(self.probe.get("health", "/health"))
         answer = box.ask(self._base + health, within=time.left(), key=self._key)
-        trouble = self._unwell(answer, health)
-        if trouble is not None:
-            return trouble
-        rows = [row for row in self.probe.get("identity", ()) if isinstance(row, dict)]
+        if answer.fault:
+            return self._unanswered(answer, health)
+        if answer.status != 200:
+            return self._unwell(answer, health)
+        seen = self._identity(box, time)
+        evidence = tuple(f"{name}: {clipped(str(is_), 200)}" for name, is_ in seen.values.items())
+        if seen.wrong:
+            return self._says(
+                State.FAIL,
+                "; ".join(seen.wrong[:_TOLD]),
+                remedy="mend runner.toml, or production",
+                evidence=evidence,
+            )
+        if seen.untold:
+            return self._says(
+                State.UNKNOWN,
+                "; ".join(seen.untold[:_TOLD]),
+                remedy="see whether it needs an API key, or leave the expectation out",
+                evidence=evidence,
+            )
+        said = ", ".join(f"{name} {clipped(str(is_), 40)}" for name, is_ in seen.values.items())
+        return self._says(
+            State.PASS,
+            f"serves ({said or 'healthy'})",
+            evidence=evidence,
+            seen=json.dumps(seen.values, sort_keys=True, default=str),
+        )
+
+    def _identity(self, box: Box, time: Deadline) -> _Identity:
+        """Every value that the probe names, each address asked once."""
+        seen = _Identity({}, [], [])
         answers: dict[str, Answer] = {}
-        wrong: list[str] = []
-        unknown: list[str] = []
-        found: dict[str, object] = {}
-        for row in rows:
+        for row in self.probe.get("identity", ()):
             path = str(row.get("path", ""))
             if path not in answers:
                 answers[path] = box.ask(self._base + path, within=time.left(), key=self._key)
@@ -68,35 +100,19 @@ class ProductionServes(Check):
             value = _at(answers[path], row.get("at", ()))
             if value is None:
                 if row.get("how") != "record":
-                    unknown.append(f"{name} is not told by GET {path} ({_said(answers[path])})")
+                    said = _said(answers[path])
+                    seen.untold.append(f"{name} is not told by GET {path} ({said})")
                 continue
-            found[name] = value
+            seen.values[name] = value
             if not _agrees(value, row):
                 least = "at least " if row.get("how") == "at_least" else ""
-                wrong.append(f"{name} is {value}, config says {least}{row.get('want')}")
-        evidence = tuple(f"{name}: {clipped(str(value), 200)}" for name, value in found.items())
-        seen = json.dumps(found, sort_keys=True, default=str)
-        if wrong:
-            return self._says(
-                State.FAIL,
-                "; ".join(wrong[:_TOLD]),
-                remedy="mend runner.toml, or production",
-                evidence=evidence,
-            )
-        if unknown:
-            return self._says(
-                State.UNKNOWN,
-                "; ".join(unknown[:_TOLD]),
-                remedy="see whether it needs an API key, or leave the expectation out",
-                evidence=evidence,
-            )
-        said = ", ".join(f"{name} {clipped(str(value), 40)}" for name, value in found.items())
-        return self._says(State.PASS, f"serves ({said or 'healthy'})", evidence=evidence, seen=seen)
+                seen.wrong.append(f"{name} is {value}, config says {least}{row.get('want')}")
+        return seen
 
     def _says(self, state: State, found: str, **more: Any) -> Verdict:
         return self.says(state, found, wanted="a serving production as configured", **more)
 
-    def _unwell(self, answer: Answer, health: str) -> Verdict | None:
+    def _unanswered(self, answer: Answer, health: str) -> Verdict:
         if answer.fault == "ECONNREFUSED":
             return self._says(
                 State.FAIL,
@@ -104,13 +120,16 @@ class ProductionServes(Check):
                 remedy="nothing was started: it may be down on purpose; bring it up first",
                 evidence=(DOWN_BEFORE,),
             )
-        if answer.fault:
-            word = "timeout" if answer.fault == TIMEOUT else answer.fault
-            return self._says(
-                State.UNKNOWN,
-                f"does not answer: {answer.said} ({word})",
-                remedy=f"try: curl {self._base}{health}",
-            )
+        if answer.fault == NOKEY:
+            return self._says(State.UNKNOWN, answer.said, remedy="mend api_key of this service")
+        word = "timeout" if answer.fault == TIMEOUT else answer.fault
+        return self._says(
+            State.UNKNOWN,
+            f"does not answer: {answer.said} ({word})",
+            remedy=f"try: curl {self._base}{health}",
+        )
+
+    def _unwell(self, answer: Answer, health: str) -> Verdict:
         if answer.status in (401, 403):
             return self._says(
                 State.UNKNOWN,
@@ -124,14 +143,12 @@ class ProductionServes(Check):
                 remedy="wait until it serves",
                 evidence=(DOWN_BEFORE,),
             )
-        if answer.status != 200:
-            return self._says(
-                State.FAIL,
-                f"is not well: GET {health} says {answer.status}",
-                remedy=f"try: curl {self._base}{health}",
-                evidence=(DOWN_BEFORE,) if answer.status >= 500 else (),
-            )
-        return None
+        return self._says(
+            State.FAIL,
+            f"is not well: GET {health} says {answer.status}",
+            remedy=f"try: curl {self._base}{health}",
+            evidence=(DOWN_BEFORE,) if answer.status >= 500 else (),
+        )
 
 
 def _at(answer: Answer, path: object) -> object | None:
