@@ -1,5 +1,6 @@
 """What a run tells whoever watches it, while it goes on. Knows no terminal and no log."""
 
+import re
 from typing import Protocol
 
 from preflight.verdict import Verdict
@@ -32,6 +33,11 @@ class Progress(Protocol):
     def close(self) -> None:
         """Nothing more will come."""
         ...
+
+
+def stem(phase: str) -> str:
+    """What a row of like phases shares: `request 8 of 25 (code)` and its neighbours are one row."""
+    return re.split(r"\d", phase, maxsplit=1)[0]
 
 
 class Unwatched:

@@ -9,6 +9,8 @@ from rich.text import Text
 
 from preflight.verdict import Verdict
 from runner import words
+from runner.progress import stem
+from runner.report.alert import seen_in_passing
 
 _STYLES = {"pass": "green", "warn": "yellow", "unknown": "yellow", "fail": "red", "skipped": "dim"}
 _BAR = 24
@@ -20,7 +22,7 @@ class Live:
     def __init__(self, *, beside_json: bool = False) -> None:
         self._console = Console(stderr=beside_json, highlight=False)
         self._beside_json = beside_json
-        self._began = self._phase_began = time.monotonic()
+        self._began = self._row_began = self._phase_began = time.monotonic()
         self._name = ""
         self._within: float | None = None
         self._tokens = (0, 0)
@@ -36,8 +38,10 @@ class Live:
         return not self._beside_json
 
     def phase(self, name: str, within_s: float | None = None) -> None:
-        """The phase before leaves a line with the time it took."""
-        self._leave()
+        """The phase before leaves a line with the time it took; a row of like phases leaves one."""
+        if stem(name) != stem(self._name):
+            self._leave()
+            self._row_began = time.monotonic()
         self._name, self._within, self._tokens = words.shown(name), within_s, (0, 0)
         self._phase_began = time.monotonic()
 
@@ -50,7 +54,9 @@ class Live:
         self._tokens = (done, total)
 
     def verdict(self, verdict: Verdict) -> None:
-        """A line that stays, in the colour of the answer."""
+        """A line that stays, in the colour of the answer; what was not looked at says nothing."""
+        if str(verdict.state) == "skipped" and not seen_in_passing(verdict.to_json()):
+            return
         style = _STYLES.get(str(verdict.state), "")
         self._print(Text(f"         {words.shown(verdict.message())}", style=style))
 
@@ -62,8 +68,8 @@ class Live:
 
     def _leave(self) -> None:
         if self._name:
-            took = words.duration(time.monotonic() - self._phase_began)
-            at = words.duration(self._phase_began - self._began)
+            took = words.duration(time.monotonic() - self._row_began)
+            at = words.duration(self._row_began - self._began)
             self._print(Text(f"{at:>7}  {self._name} ({took})"))
 
     def _print(self, text: Text) -> None:

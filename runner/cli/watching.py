@@ -7,10 +7,11 @@ from collections.abc import Callable
 from preflight.verdict import Verdict
 from runner import words
 from runner.cli import out
-from runner.progress import Progress, Unwatched
+from runner.progress import Progress, Unwatched, stem
+from runner.report.alert import seen_in_passing
 
 _QUIET = {"pass", "skipped"}
-_STEPS = 10
+_EVERY_S = 5.0
 
 
 def watch(*, as_json: bool) -> Progress:
@@ -27,20 +28,28 @@ def watch(*, as_json: bool) -> Progress:
 
 
 class Lines:
-    """The story as lines, each with the time since the start."""
+    """The story as lines, each with the time since the start.
+
+    A row of like phases, and the tokens within them, are told every few seconds only.
+    """
 
     live = False
 
-    def __init__(self, say: Callable[[str], None] = out.say) -> None:
-        self._say = say
-        self._began = time.monotonic()
-        self._told = 0
+    def __init__(
+        self, say: Callable[[str], None] = out.say, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._say, self._now = say, now
+        self._began = now()
+        self._stem = ""
+        self._told_at = self._began
         self._passed = 0
 
     def phase(self, name: str, within_s: float | None = None) -> None:
         """One line a phase, with its limit."""
         self._count_up()
-        self._told = 0
+        if self._stem == stem(name) and self._is_soon():
+            return
+        self._stem = stem(name)
         limit = f" (at most {words.duration(within_s)})" if within_s else ""
         self._line(f"{words.shown(name)}{limit}")
 
@@ -49,15 +58,13 @@ class Lines:
         self._line(f"  {words.shown(text)}")
 
     def tokens(self, done: int, total: int) -> None:
-        """A line at each tenth."""
-        step = _STEPS * done // total if total else 0
-        if step > self._told:
-            self._told = step
+        """A line every few seconds."""
+        if total and not self._is_soon():
             self._line(f"  {done:,} of {total:,} tokens")
 
     def verdict(self, verdict: Verdict) -> None:
         """A line for what is not in order; what passed is counted."""
-        if str(verdict.state) in _QUIET:
+        if str(verdict.state) in _QUIET and not seen_in_passing(verdict.to_json()):
             self._passed += str(verdict.state) == "pass"
         else:
             self._line(f"  {out.coloured(str(verdict.state), verdict.message())}")
@@ -71,8 +78,12 @@ class Lines:
             self._line(f"  {self._passed} checks passed")
             self._passed = 0
 
+    def _is_soon(self) -> bool:
+        return self._now() - self._told_at < _EVERY_S
+
     def _line(self, text: str) -> None:
-        self._say(f"{words.duration(time.monotonic() - self._began):>6}  {text}")
+        self._told_at = self._now()
+        self._say(f"{words.duration(self._told_at - self._began):>6}  {text}")
 
 
 class Guarded:

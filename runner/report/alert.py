@@ -18,6 +18,7 @@ Json = Mapping[str, Any]
 _MOST_CHECKS = 12
 _MOST_REMEDIES = 3
 _PATH_ROOM = 60
+_IN_PASSING = "seen in passing: "
 
 
 def alert_text(result: Json) -> str:
@@ -62,8 +63,10 @@ def _story(result: Json) -> Iterator[str]:
 
 
 def _refused(result: Json) -> Iterator[str]:
-    """Every check that refused, and what to do about the first few."""
-    bad = [check for check in result.get("checks") or [] if _refuses(check)]
+    """Every check that refused, what was seen in passing, and what to do about the first few."""
+    bad = [
+        check for check in result.get("checks") or [] if _refuses(check) or seen_in_passing(check)
+    ]
     for check in bad[:_MOST_CHECKS]:
         yield _found(check)
     if len(bad) > _MOST_CHECKS:
@@ -77,13 +80,20 @@ def _refuses(check: Json) -> bool:
     return check["state"] == "fail" or (check["state"] == "unknown" and not _accepting(check))
 
 
+def seen_in_passing(check: Json) -> str:
+    """What a check saw without looking, since a smaller ring had refused; empty if nothing."""
+    if check["state"] != "skipped":
+        return ""
+    return str(check.get("found")).partition(_IN_PASSING)[2]
+
+
 def _found(check: Json) -> str:
     subject = " ".join(
         short_path(word, _PATH_ROOM) if word.startswith("/") else word
         for word in str(check.get("subject")).split(" ")
     )
     unknown = "not known: " if check["state"] == "unknown" else ""
-    said = f"{subject}: {unknown}{check.get('found')}"
+    said = f"{subject}: {unknown}{seen_in_passing(check) or check.get('found')}"
     return f"{said} [{check['who']}]" if check.get("who") else said
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runner import words
+from runner.report.alert import seen_in_passing
 
 Json = Mapping[str, Any]
 Paint = Callable[[str, str], str]
@@ -76,7 +77,7 @@ def _checks(checks: Sequence[Json], paint: Paint, *, whole: bool) -> list[str]:
     lines += [
         f"  {paint(str(check['state']), check_line(check))}"
         for check in checks
-        if whole or check["state"] not in _QUIET
+        if whole or check["state"] not in _QUIET or seen_in_passing(check)
     ]
     return lines
 
@@ -111,26 +112,32 @@ def _evidence(evidence: Json) -> str:
 
 
 def _measured(measurements: Json) -> list[str]:
-    lines = [f"  {name}: {value}" for name, value in _flat(measurements)]
+    """One line an arm, one line for each group of replies that may be compared."""
+    lines: list[str] = []
+    for arm, said in measurements.items():
+        if not isinstance(said, Mapping):
+            continue
+        ready = said.get("ready_s")
+        lines.append(
+            f"  {words.shown(arm)}" + (f": ready after {words.duration(ready)}" if ready else "")
+        )
+        lines += [f"    {_replies(group)}" for group in said.get("replies") or []]
     return ["", "measured:", *lines] if lines else []
 
 
-def _flat(value: object, name: str = "") -> list[tuple[str, str]]:
-    """Nested numbers as `a.b: 1`; long lists, such as samples, are left to the files."""
-    if isinstance(value, Mapping):
-        inner = [_flat(part, f"{name}.{key}" if name else str(key)) for key, part in value.items()]
-        return [pair for pairs in inner for pair in pairs]
-    if isinstance(value, list | tuple):
-        if len(value) > 4 or any(isinstance(part, Mapping) for part in value):
-            return []
-        return [(words.shown(name), words.shown(", ".join(_number(part) for part in value)))]
-    return [] if value is None else [(words.shown(name), words.shown(_number(value)))]
-
-
-def _number(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+def _replies(group: Json) -> str:
+    """`temperature 0, 5 % filled: decoding 834.4 tok/s, prompt 6,012 tok/s, acceptance 0.53 (of 9)`."""
+    where = f"temperature {group.get('temperature'):g}"
+    if group.get("fill"):
+        where += f", {group['fill'] * 100:.0f} % filled ({group.get('filled_tokens'):,} tokens)"
+    found = [
+        f"{name} {group[key]:,.1f} tok/s"
+        for name, key in (("decoding", "decoding_tps"), ("prompt", "prompt_tps"))
+        if group.get(key) is not None
+    ]
+    if group.get("acceptance") is not None:
+        found.append(f"acceptance {group['acceptance']:.2f}")
+    return f"{where}: {', '.join(found) or 'nothing counted'} (of {group.get('n')})"
 
 
 def _artifacts(artifacts: Json) -> list[str]:

@@ -206,6 +206,13 @@ def test_a_refusal_names_everything_that_is_wrong_and_what_to_do() -> None:
         ),
         check(State.FAIL, "port 8080", "is anna's pid 4711, not llama.service"),
         check(State.UNKNOWN, "GPU", "nvidia-smi did not answer within 5 s"),
+        check(State.SKIPPED, "the disk", "not looked at: the files ring before it refused"),
+        check(
+            State.SKIPPED,
+            "127.0.0.1:8081",
+            "not looked at: the files ring before it refused; seen in passing: held by pid 9",
+            who="anna, since 20:41",
+        ),
     ]
     text = alert_text(run("refused", 3, production=UNTOUCHED, checks=checks, claims=[]))
     assert text.splitlines() == [
@@ -213,6 +220,7 @@ def test_a_refusal_names_everything_that_is_wrong_and_what_to_do() -> None:
         "draft /models/mtp/draft.gguf: is gone since 19:42 [directory changed by anna]",
         "port 8080: is anna's pid 4711, not llama.service",
         "GPU: not known: nvidia-smi did not answer within 5 s",
+        "127.0.0.1:8081: held by pid 9 [anna, since 20:41]",
         "To fix: restore /models/mtp/draft.gguf or edit jobs/200k-mtp.toml",
         "runner show 20261103-0000-200k-mtp",
     ]
@@ -270,7 +278,10 @@ def test_the_page_shows_claims_with_their_first_evidence_and_hides_what_passed()
     """`show` is for reading, `show --all` for auditing."""
     checks = [check(State.PASS, "a", "ok"), check(State.WARN, "clock", "is 3 s off")]
     result = run(checks=checks, headline="SERVING", notes=["a note"])
-    result["measurements"] = {"candidate": {"ready_s": 1.5, "replies": [{"n": 9}]}}
+    group = {"temperature": 0.0, "fill": 0.95, "filled_tokens": 190_000, "n": 9}
+    group |= {"decoding_tps": 41.23, "prompt_tps": None, "acceptance": 0.618}
+    bare = {"temperature": 0.7, "fill": None, "n": 3}
+    result["measurements"] = {"candidate": {"ready_s": 1.5, "replies": [group, bare]}}
     result["artifacts"] = {"candidate_log": "/state/runs/r/candidate.log"}
     lines = page(result, lambda _, text: text)
     text = "\n".join(lines)
@@ -281,7 +292,12 @@ def test_the_page_shows_claims_with_their_first_evidence_and_hides_what_passed()
     assert "PASS" not in text
     assert "timings: draft_n 2" in text
     assert "and 2 more: runner show --all" in text
-    assert "candidate.ready_s: 1.5" in text
+    assert "  candidate: ready after 1.5s" in text
+    assert (
+        "    temperature 0, 95 % filled (190,000 tokens): decoding 41.2 tok/s, acceptance 0.62 (of 9)"
+        in text
+    )
+    assert "    temperature 0.7: nothing counted (of 3)" in text
     assert "candidate_log: /state/runs/r/candidate.log" in text
     assert "note      a note" in text
     whole = "\n".join(page(result, lambda _, text: text, whole=True))

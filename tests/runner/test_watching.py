@@ -35,31 +35,49 @@ def verdict(state: State, found: str = "is there") -> Verdict:
 
 
 def test_lines_tell_the_story_with_the_time_since_the_start() -> None:
-    """What passed is counted, what did not is told, tokens come by tenths."""
+    """What passed is counted, what did not is told."""
     said: list[str] = []
-    lines = Lines(said.append)
+    now = [100.0]
+    lines = Lines(said.append, lambda: now[0])
     lines.phase("preflight")
     lines.verdict(verdict(State.PASS))
     lines.verdict(verdict(State.PASS))
     lines.verdict(verdict(State.SKIPPED))
     lines.verdict(verdict(State.FAIL, "is gone"))
+    now[0] += 72
     lines.phase("waiting for the candidate", 900)
-    for done in range(0, 1001, 10):
-        lines.tokens(done, 1000)
     lines.note("half \x1b[1m done")
     lines.close()
-    told = [line[8:] for line in said]
-    assert told[:4] == [
-        "preflight",
-        "  FAIL file.exists: weights /m.gguf — is gone, wanted a readable file",
-        "  2 checks passed",
-        "waiting for the candidate (at most 15m)",
+    assert said == [
+        "    0s  preflight",
+        "    0s    FAIL file.exists: weights /m.gguf — is gone, wanted a readable file",
+        "   72s    2 checks passed",
+        "   72s  waiting for the candidate (at most 15m)",
+        r"   72s    half \x1b[1m done",
     ]
-    assert told[4] == "  100 of 1,000 tokens"
-    assert told[13] == "  1,000 of 1,000 tokens"
-    assert told[14] == r"  half \x1b[1m done"
-    assert len(told) == 15
-    assert all(re.match(r" +\d\S*s  ", line) for line in said)
+
+
+def test_a_row_of_like_phases_does_not_fill_the_screen() -> None:
+    """Twenty-five requests within a second are one line; long ones are told every few seconds."""
+    said: list[str] = []
+    now = [0.0]
+    lines = Lines(said.append, lambda: now[0])
+    for n in range(25):
+        lines.phase(f"candidate: request {n + 1} of 25 (code)")
+        lines.tokens(100, 200)
+        now[0] += 0.04
+    for done in range(0, 20_000, 1000):
+        lines.tokens(done, 20_000)
+        now[0] += 1
+    lines.phase("ending the candidate")
+    assert [line.strip() for line in said] == [
+        "0s  candidate: request 1 of 25 (code)",
+        "5s    4,000 of 20,000 tokens",
+        "10s    9,000 of 20,000 tokens",
+        "15s    14,000 of 20,000 tokens",
+        "20s    19,000 of 20,000 tokens",
+        "21s  ending the candidate",
+    ]
 
 
 def test_a_watcher_that_fails_is_left_alone() -> None:
