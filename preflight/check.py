@@ -34,6 +34,11 @@ class Check(BaseModel, ABC):
         """What is asked about: a file with its role, an address, a GPU, a service."""
 
     @property
+    def reported(self) -> str:
+        """The id its verdict carries."""
+        return self.id
+
+    @property
     def acceptable(self) -> bool:
         """Whether a person may accept an unknown here. Never for production's way back."""
         return True

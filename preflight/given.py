@@ -31,8 +31,13 @@ class Given(Check):
         """What it is about."""
         return self.about
 
+    @property
+    def reported(self) -> str:
+        """The id it was given."""
+        return self.name
+
     def look(self, box: Box) -> Verdict:  # noqa: ARG002 - known already
         """Say it."""
         return self.says(
-            self.state, self.found, wanted=self.wanted, remedy=self.remedy, id=self.name
+            self.state, self.found, wanted=self.wanted, remedy=self.remedy, id=self.reported
         )

@@ -168,7 +168,7 @@ def to_json(plan: Plan, found: Sequence[Found]) -> Json:
     return {
         "job": plan.job.name,
         "question": plan.job.question,
-        "checks": [{"id": check.id, "subject": check.subject} for check in plan.checks],
+        "checks": [{"id": check.reported, "subject": check.subject} for check in plan.checks],
         "stop": [_stop(by_name[name]) for name in reversed(plan.stops) if name in by_name],
         "arms": [
             {"name": arm.name, "command": list(arm.command.argv), "cwd": arm.command.cwd}
