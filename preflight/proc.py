@@ -63,11 +63,16 @@ class Stat:
     pgrp: int
     session: int
     start: int
+    threads: int = 1
 
     @property
     def gone(self) -> bool:
-        """Whether the process has ended: a zombie holds nothing but its number."""
-        return self.state in "ZXx"
+        """Whether the process has ended: a zombie holds nothing but its number.
+
+        Unless other threads of it live on: when only the first one ends, the kernel shows a zombie
+        too, and all of its memory is still held.
+        """
+        return self.state in "Xx" or (self.state == "Z" and self.threads <= 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,7 @@ def stat(pid: int) -> Stat | None:
         pgrp=int(fields[2]),
         session=int(fields[3]),
         start=int(fields[19]),
+        threads=int(fields[17]),
     )
 
 
@@ -240,26 +246,39 @@ def descendants(pid: int) -> set[int]:
     return seen
 
 
+def in_cgroup(path: str) -> set[int]:
+    """Live processes in this cgroup or below it."""
+    below = path.rstrip("/") + "/"
+    homes = ((pid, cgroup(pid)) for pid in pids())
+    members = {pid for pid, home in homes if home == path or (home or "").startswith(below)}
+    return {pid for pid in members if ident(pid) is not None}
+
+
+def _first(members: set[int]) -> int | None:
+    """The process that has been there longest."""
+    found = [one for pid in members if (one := stat(pid)) is not None]
+    return min(found, key=lambda one: (one.start, one.pid)).pid if found else None
+
+
 def family(pid: int) -> set[int]:
-    """Every live process that belongs with `pid`: its service's or container's cgroup when it has
-    one of its own, else its session and its descendants. A GPU engine is often not the process
-    that listens, so memory and signals go by family.
+    """Every live process that belongs with `pid`: its descendants, its session where it leads one,
+    and its service's or container's cgroup where it is the first process of that. A GPU engine is
+    often not the process that listens, so memory and signals go by family.
+
+    A process that merely lives in somebody's cgroup (started from a login that sshd keeps in its
+    own, say) does not make the others there its family.
     """
     head = stat(pid)
     if head is None or head.gone:
         return set()
-    home = _family_key(cgroup(pid))
     members = {pid} | descendants(pid)
-    leads = head.session == pid
-    for other in pids():
-        if home is not None:
-            if cgroup(other) == home:
-                members.add(other)
-        elif leads:
-            found = stat(other)
-            if found is not None and not found.gone and found.session == pid:
-                members.add(other)
-    # our own ancestors are never production's family, whatever session they share
+    if head.session == pid:
+        found = (stat(other) for other in pids())
+        members |= {one.pid for one in found if one and not one.gone and one.session == pid}
+    home = _family_key(cgroup(pid))
+    if home is not None and _first(others := in_cgroup(home)) == pid:
+        members |= others
+    # our own ancestors are never production's family, whatever they share
     return members - {os.getpid(), os.getppid(), 1}
 
 
