@@ -116,7 +116,7 @@ class LinuxBox:
             left = max(0.0, ends - time.monotonic())
             fact = self._fact(FileFact, "file", path, within=left)
             if fact.fault == TIMEOUT:
-                fact = replace(fact, said=f"no answer within {seconds(within)}")
+                fact = replace(fact, said=f"gave no answer within {seconds(within)}")
                 hung = f"not looked at: {path} gave no answer within {seconds(within)}"
             facts.append(fact)
         return tuple(facts)

@@ -115,7 +115,7 @@ class Helper:
         except OSError as error:
             raise self._lost(CRASH, error.strerror or str(error)) from error
         if line is None:
-            raise self._lost(TIMEOUT, f"no answer within {seconds(round(within, 3))}")
+            raise self._lost(TIMEOUT, f"no answer within {seconds(within)}")
         try:
             answer = json.loads(line)
         except ValueError:
@@ -194,9 +194,7 @@ def run(argv: Sequence[str], *, within: float, env: Mapping[str, str] | None = N
 
 
 def _collected(child: subprocess.Popen[bytes], name: str, within: float, ends: float) -> Ran:
-    late = Ran(
-        None, fault=TIMEOUT, said=f"{name} gave no answer within {seconds(round(within, 3))}"
-    )
+    late = Ran(None, fault=TIMEOUT, said=f"{name} gave no answer within {seconds(within)}")
     texts = {pipe.fileno(): bytearray() for pipe in (child.stdout, child.stderr) if pipe}
     poll = select.poll()
     for fd in texts:

@@ -51,7 +51,7 @@ def memory(mib: int) -> str:
 
 def seconds(amount: float) -> str:
     """A duration in seconds without needless decimals."""
-    return f"{amount:g} s"
+    return f"{round(amount, 2):g} s"
 
 
 def when(epoch: float, now: float | None = None) -> str:
