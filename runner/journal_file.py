@@ -103,7 +103,7 @@ def connect(state_dir: Path) -> tuple[sqlite3.Connection, str | None]:
         make_state_dir(state_dir)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        raise JournalError(f"{path}: {error.strerror}{_whose(state_dir)}") from error
+        raise JournalError(f"{path}: {error.strerror}{whose(state_dir)}") from error
     try:
         return _prepared(path), None
     except sqlite3.DatabaseError as error:
@@ -131,7 +131,7 @@ def connect_read_only(state_dir: Path) -> sqlite3.Connection:
         _migrate(empty, path)
         return empty
     except OSError as error:
-        raise JournalError(f"{path}: {error.strerror}{_whose(state_dir)}") from error
+        raise JournalError(f"{path}: {error.strerror}{whose(state_dir)}") from error
     try:
         uri = f"{path.absolute().as_uri()}?mode=ro"
         db = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
@@ -150,7 +150,7 @@ def said(error: sqlite3.Error, path: Path) -> str:
     if name.startswith("SQLITE_BUSY"):
         return f"{path}: another process has held it for {BUSY_S:g} s → see `runner status`"
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return f"{path}: {error}{_whose(path.parent)}"
+        return f"{path}: {error}{whose(path.parent)}"
     if name.startswith("SQLITE_IOERR"):
         return f"{path}: {error} → look at the disk (full? failing?), then try again"
     return f"{path}: {error}"
@@ -235,8 +235,8 @@ def _move_aside(path: Path, why: str) -> str:
     return f"{path} was damaged ({why}) and lies at {aside} now; history starts anew"
 
 
-def _whose(state_dir: Path) -> str:
-    """Who could write there, for an error about a state directory."""
+def whose(state_dir: Path) -> str:
+    """Who could write there, for the end of an error about a state directory."""
     there = state_dir
     while not there.exists() and there != there.parent:
         there = there.parent

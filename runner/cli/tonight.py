@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner import who
+from runner import who, words
 from runner.cli import options, out
 from runner.cli.watching import watch
+from runner.files import make_state_dir
+from runner.journal_file import JournalError, whose
 from runner.outcome import Outcome, exit_code
 from runner.progress import Progress
 from runner.report.page import check_line, page
@@ -72,9 +74,11 @@ def check(job: str | None, sets: tuple[str, ...], config: str | None, *, as_json
     from runner import look  # noqa: PLC0415 - after a broken config has been told
 
     with _watched(as_json=as_json) as progress:
-        found = look.check(job, settings, overrides=_overrides(sets), progress=progress)
+        # Without a terminal the answer lists every check, once.
+        watching = progress if progress.live else None
+        found = look.check(job, settings, overrides=_overrides(sets), progress=watching)
     refused = found["state"] not in {"pass", "warn"}
-    out.answer(found, _checked(found), as_json=as_json)
+    out.answer(found, _checked(found, told=watching is not None), as_json=as_json)
     return exit_code(Outcome.REFUSED) if refused else 0
 
 
@@ -94,7 +98,12 @@ def cancel(run_id: str | None, config: str | None, *, as_json: bool) -> int:
 def _ready(config: str | None) -> "Settings":
     """The settings, as the owner of the state directory, with logs on standard error."""
     settings = options.settings(config)
-    who.become_owner(Path(settings.state_dir))
+    state_dir = Path(settings.state_dir)
+    who.become_owner(state_dir)
+    try:
+        make_state_dir(state_dir)
+    except OSError as error:
+        raise JournalError(f"{state_dir}: {error.strerror}{whose(state_dir)}") from error
     from runner import logs  # noqa: PLC0415 - after a broken config has been told
 
     verbose = options.verbosity()
@@ -126,14 +135,17 @@ def _watched(*, as_json: bool) -> Iterator[Progress]:
         progress.close()
 
 
-def _checked(found: Mapping[str, Any]) -> list[str]:
+def _checked(found: Mapping[str, Any], *, told: bool) -> list[str]:
+    """The answer of `check` as text; the checks themselves where they were not told already."""
     state = str(found["state"])
     minutes = found.get("needs_minutes")
-    lines = [
-        out.coloured(str(check["state"]), check_line(check)) for check in found.get("checks", [])
-    ]
-    needs = f", needs about {minutes:g} min" if minutes is not None else ""
+    needs = f", needs about {words.duration(minutes * 60)}" if minutes else ""
+    lines = [] if told else [_painted(check) for check in found.get("checks", [])]
     return [*lines, f"{found.get('job') or 'production'}: {out.coloured(state)}{needs}"]
+
+
+def _painted(check: Mapping[str, Any]) -> str:
+    return out.coloured(str(check["state"]), check_line(check))
 
 
 def _cancelled(ended: Mapping[str, Any]) -> str:

@@ -2,9 +2,12 @@
 
 import json
 import os
+import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +36,8 @@ binary = "/opt/llama-server"
 model = "/models/m.gguf"
 port = 8081
 context = 4096
+[workload]
+fill = [0.95]
 [[claim]]
 kind = "context"
 tokens = 4096
@@ -287,6 +292,37 @@ def test_logs_tells_what_the_run_did_where_no_candidate_ran(cli: Cli) -> None:
     assert lines[1].endswith(" ended outcome=refused exit_code=3")
 
 
+def test_logs_follows_a_run_until_it_has_ended(cli: Cli) -> None:
+    """Whatever is written meanwhile is shown, and the end of the run ends it."""
+    result = a_run(cli.state, closed=False)
+    log = cli.state / "runs" / result["run"] / "candidate.log"
+    log.parent.mkdir()
+    log.write_text("loading\n")
+    following = subprocess.Popen(
+        [RUNNER, "--config", str(cli.config), "logs", "-f"], stdout=subprocess.PIPE, text=True
+    )
+    assert following.stdout is not None
+    assert following.stdout.readline() == "loading\n"
+    with log.open("a") as file:
+        file.write("ready\n")
+    assert following.stdout.readline() == "ready\n"
+    with log.open("a") as file:
+        file.write("bye\n")
+    with Journal.open(cli.state) as journal:
+        journal.close(result["run"], "refused", 3, "x", result=result, alert=None, ended=AT)
+    rest, _ = following.communicate(timeout=30)
+    assert (rest, following.returncode) == ("bye\n", 0)
+
+
+def test_a_run_that_goes_on_can_be_shown(cli: Cli) -> None:
+    """What is known of it so far."""
+    a_run(cli.state, closed=False)
+    assert cli.json("show")["outcome"] is None
+    assert "still running" in cli("show")[1]
+    assert cli.json("history")["runs"][0]["job"] == "a"
+    assert "running" in cli("history")[1]
+
+
 def test_list_reads_every_job_it_can(cli: Cli) -> None:
     """One broken file does not hide the others."""
     (cli.jobs / "a.toml").write_text(JOB)
@@ -469,7 +505,8 @@ def test_an_output_that_cannot_be_written_changes_no_exit_code(cli: Cli, stdout:
 
 _AS_ANOTHER = """
 import os, sys
-import runner.cli.app, runner.cli.breaks, runner.recovery.command
+import runner.cli.app, runner.cli.breaks, runner.cli.tonight, runner.look, runner.run
+import runner.recovery.command, runner.settings
 from runner.entry import run
 os.setgroups([])
 os.setresgid(1234, 1234, 1234)
@@ -539,6 +576,66 @@ def test_an_unwritable_state_directory_is_exit_2_with_what_to_do(open_room: Cli)
     assert "Permission denied" in error["message"]
     assert "belongs to root" in error["message"]
     assert "set state_dir" in error["remedy"]
+
+
+@pytest.mark.parametrize("verb", ["run", "check"])
+def test_a_run_cannot_begin_where_it_could_write_nothing_down(open_room: Cli, verb: str) -> None:
+    """Exit 2 before anything was looked at, let alone stopped."""
+    (open_room.jobs / "a.toml").write_text(JOB)
+    closed = open_room.room / "closed"
+    closed.mkdir(mode=0o755)
+    open_room.config.write_text(f'state_dir = "{closed}/state"\n')
+    code, error = as_another(open_room, verb, "a")
+    assert code == 2
+    assert "Permission denied" in error["message"]
+    assert "belongs to root" in error["message"]
+
+
+@pytest.fixture
+def full_disk(cli: Cli) -> Iterator[Cli]:
+    """A box whose state directory lies on a file system without a free byte."""
+    cli.state.mkdir()
+    small = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "none", str(cli.state)]
+    if subprocess.run(small, check=False, stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        with (cli.state / "filler").open("wb", buffering=0) as file, suppress(OSError):
+            while file.write(b"x" * 4096):
+                pass
+        yield cli
+    finally:
+        away = ["umount", "--lazy", str(cli.state)]
+        subprocess.run(away, check=True)
+
+
+@pytest.mark.parametrize("verb", [["run", "a"], ["check", "a"], ["undrain", "--reason", "x"]])
+def test_a_full_disk_is_exit_2_with_what_to_do(full_disk: Cli, verb: list[str]) -> None:
+    """A run that cannot be written down must not begin."""
+    (full_disk.jobs / "a.toml").write_text(JOB)
+    error = full_disk.error(*verb)
+    told = f"{error['message']} {error['remedy']}".lower()
+    assert "full" in told or "no space left" in told
+
+
+def test_no_verb_shows_a_token(cli: Cli) -> None:
+    """Not in text, JSON, journal or traceback, whatever goes wrong on the way (P10)."""
+    secret = cli.room / "token"
+    secret.write_text(TOKEN)
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+    cli.config.write_text(
+        f'state_dir = "{cli.state}"\n[[alerts.channel]]\nkind = "telegram"\nchat_id = 1\n'
+        f'token = {{ file = "{secret}" }}\napi_base = "http://127.0.0.1:{port}"\n'
+    )
+    a_run(cli.state)
+    said = [cli("-vv", *verb.split()) for verb in ("alerts test", "alerts flush", "alerts list")]
+    said += [cli("-vv", verb, "--json") for verb in ("doctor", "show", "status")]
+    seen = "".join(text for _, *texts in said for text in texts)
+    kept = b"".join(path.read_bytes() for path in cli.state.rglob("*") if path.is_file())
+    assert "telegram" in seen
+    assert TOKEN.partition(":")[2] not in seen
+    assert TOKEN.partition(":")[2].encode() not in kept
 
 
 def test_the_state_directory_lets_others_reach_only_what_is_public(open_room: Cli) -> None:
