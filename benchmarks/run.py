@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("start", "journal")
+SCRIPTS = ("start", "journal", "preflight")
 
 
 def main() -> int:

@@ -1,0 +1,176 @@
+"""How long the look before a stop takes: a full preflight, its gate, and one large header.
+
+Prints JSON. The box is this machine, with a production that this process plays, 33 shards, two
+ports and, where a C compiler is, the tests' NVML double behind the real binding.
+"""
+
+import http.server
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from preflight import proc
+from preflight.back import way_back
+from preflight.check import Check
+from preflight.files import FileExists, Shards
+from preflight.gguf import read_header
+from preflight.gpu import GpuBudget
+from preflight.host import Binary, DiskSpace, StateDir
+from preflight.linux import LinuxBox
+from preflight.ports import ExpectedOwner, PortOwner
+from preflight.rings import Gate, gate, look
+from preflight.serves import ProductionServes
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))  # the tests are not installed; their GGUF writer is used here
+
+from tests.preflight.ggufs import gguf, write_shards  # noqa: E402 - needs the path above
+
+SHARDS = 33
+VOCABULARY = 248_000
+ROUNDS = 30
+GIB = 1 << 30
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """A production that answers its identity."""
+
+    def do_GET(self) -> None:
+        """The same to every question."""
+        body = json.dumps({"n_ctx": 65536, "model_path": "/m/v3.gguf"}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Be quiet."""
+
+
+def milliseconds(what: Callable[[], object]) -> float:
+    """The median of many times, after one that does not count."""
+    what()
+    took = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        what()
+        took.append((time.perf_counter() - began) * 1000)
+    return statistics.median(took)
+
+
+def nvml_double(directory: Path) -> bool:
+    """Put the tests' NVML library in the place of the driver's, for our children."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return False
+    source = ROOT / "tests" / "preflight" / "nvml_double.c"
+    library = directory / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
+    (directory / "gpus").write_text(
+        f"gpu GPU-aaaa {24 * GIB} {3 * GIB} NVIDIA GeForce RTX 3090\n"
+        f"process 0 {os.getpid()} {20 * GIB} c\n"
+    )
+    os.environ |= {"LD_LIBRARY_PATH": str(directory), "NVML_DOUBLE": str(directory / "gpus")}
+    return True
+
+
+def large(path: Path) -> Path:
+    """A file with the header of a model of today: a vocabulary and as many merges."""
+    words = [f"word{number}" for number in range(VOCABULARY)]
+    keys = {"general.architecture": "qwen35", "tokenizer.ggml.tokens": words}
+    path.write_bytes(gguf(keys | {"tokenizer.ggml.merges": words}))
+    return path
+
+
+def checks_of(directory: Path, port: int, *, gpu: bool) -> list[Check]:
+    """What a run with a split candidate and one production service asks."""
+    first = write_shards(directory, "big", SHARDS)[0]
+    production, draft = large(directory / "v3.gguf"), large(directory / "draft.gguf")
+    found, own = production.stat(), proc.ident(os.getpid())
+    start = own.start if own is not None else 0
+    llm = ExpectedOwner(name="llm", idents=((os.getpid(), start),))
+    recipe = {
+        "name": "llm",
+        "supervisor": {
+            "kind": "process",
+            "argv": ["/bin/true"],
+            "cwd": "/",
+            "env": {},
+            "log": f"{directory}/log",
+            "pidfile": f"{directory}/pid",
+        },
+        "inputs": [{"path": str(production), "size": found.st_size, "inode": found.st_ino}],
+        "identity": {"pid": os.getpid(), "start": start, "uid": os.geteuid()},
+    }
+    base = f"http://127.0.0.1:{port}"
+    identity = [
+        {"path": "/props", "at": ["n_ctx"], "name": "context", "want": 65536, "how": "at_least"},
+        {"path": "/props", "at": ["model_path"], "name": "model_path", "how": "record"},
+    ]
+    checks: list[Check] = [
+        StateDir(path=str(directory)),
+        FileExists(path=str(first), role="weights", gguf=True),
+        FileExists(path=str(draft), role="draft", gguf=True),
+        FileExists(path=str(production), role="weights", gguf=True, owner="production"),
+        Shards(path=str(first)),
+        PortOwner(port=port, expect=llm),
+        PortOwner(port=1),
+        DiskSpace(path=str(directory), need_mib=1),
+        Binary(path="/bin/true"),
+        ProductionServes(name="llm", probe={"base": base, "identity": identity}),
+        *way_back(recipe),
+    ]
+    if gpu:
+        checks.append(GpuBudget(need_mib=22 * 1024, asked=True, production=(llm,)))
+    return checks
+
+
+def measure(directory: Path, port: int) -> dict[str, tuple[float, float]]:
+    """Name -> (found, wanted at most), in milliseconds."""
+    gpu = nvml_double(directory)
+    checks = checks_of(directory, port, gpu=gpu)
+    double = "NVML double" if gpu else "no C compiler, so no GPU"
+    with LinuxBox() as box:
+        looked = look(checks, box)
+        if looked.passed is None or not isinstance(gate(looked.passed, box, time.monotonic), Gate):
+            raise RuntimeError(f"it refused: {[one.message() for one in looked.refused]}")
+        passed = looked.passed
+        full = milliseconds(lambda: look(checks, box))
+        gated = milliseconds(lambda: gate(passed, box, time.monotonic))
+    header = milliseconds(lambda: read_header(str(directory / "v3.gguf")))
+    return {
+        f"full preflight, {SHARDS} shards, 2 ports, {double}, warm (median ms)": (full, 100),
+        "gate (median ms)": (gated, 100),
+        f"GGUF header, {VOCABULARY} words and as many merges (median ms)": (header, 60),
+    }
+
+
+def main() -> None:
+    """Measure, and print the numbers beside their aims."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server) as server,
+    ):
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        numbers = measure(Path(name), server.server_port)
+        server.shutdown()
+    print(
+        json.dumps(
+            {
+                name: {"found": round(found, 3), "wanted_at_most": limit, "ok": found <= limit}
+                for name, (found, limit) in numbers.items()
+            },
+            indent=2,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
