@@ -189,7 +189,7 @@ def executed(argv: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _chain(argv: Sequence[str]) -> list[int]:
     """The places of the programs in a command line, the last of them doing the work."""
     chain = [0]
-    while True:
+    while argv:  # nobody runs yet, and a supervisor owns the command line: there is no program
         name = PurePosixPath(argv[chain[-1]]).name
         script = len(chain) > 1 and _INTERPRETER.fullmatch(PurePosixPath(argv[chain[-2]]).name)
         if script or not (name in LAUNCHERS or _INTERPRETER.fullmatch(name)):
@@ -199,6 +199,7 @@ def _chain(argv: Sequence[str]) -> list[int]:
         if ahead is None:
             return chain
         chain.append(ahead)
+    return chain
 
 
 CommandLine = Annotated[
