@@ -165,9 +165,9 @@ def test_every_verb_has_a_help(cli: Cli) -> None:
 
 def test_a_misspelt_verb_gets_a_guess(cli: Cli) -> None:
     """Exit 2, and nothing was touched."""
-    code, _, said = cli("histroy")
+    code, _, said = cli("histor")
     assert code == 2
-    assert "there is no verb `histroy`; did you mean `history`?" in said
+    assert "there is no verb `histor`; did you mean `history`?" in said
 
 
 def test_an_error_in_usage_is_one_json_object_too(cli: Cli) -> None:
