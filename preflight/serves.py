@@ -170,8 +170,9 @@ def _agrees(value: object, row: Mapping[str, Any]) -> bool:
         case "equals":
             return bool(value == want)
         case "at_least":
-            numbers = isinstance(value, int | float) and isinstance(want, int | float)
-            return numbers and value >= want  # type: ignore[operator]
+            if not isinstance(value, int | float) or not isinstance(want, int | float):
+                return False
+            return value >= want
         case _:
             return True
 

@@ -15,6 +15,7 @@ from preflight.rings import look
 from preflight.verdict import State, Verdict
 from tests.fakes import FakeBox, a_directory, a_file, missing
 from tests.preflight.ggufs import gguf, write_shards
+from tests.preflight.unprivileged import look_as_nobody
 
 PATH = "/m/model.gguf"
 
@@ -313,7 +314,7 @@ def test_shards_on_a_dead_mount_take_one_deadline_and_not_thirty_three() -> None
     class Hung(FakeBox):
         def files(self, paths: object, *, within: float) -> tuple[FileFact, ...]:
             del within
-            return tuple(replace(hung, path=name) for name in paths)  # type: ignore[attr-defined]
+            return tuple(replace(hung, path=name) for name in paths)
 
     verdict = shards(Hung(), path)
     assert verdict.state is State.UNKNOWN
@@ -330,3 +331,29 @@ def test_the_real_box_reads_a_program_it_may_only_run(box: LinuxBox, tmp_path: P
     assert fact.mode == stat.S_IMODE(path.stat().st_mode)
     assert fact.uid == os.getuid()
     assert fact.fingerprint == f"{path.stat().st_ino}:10:{path.stat().st_mtime_ns}"
+
+
+def test_what_a_real_user_may_not_see_is_told_apart(tmp_path: Path) -> None:
+    """As the user nobody: a hidden directory is unknown, a locked file is a fail."""
+    code = """
+import json, sys
+from preflight.linux import LinuxBox
+from preflight.files import FileExists
+from preflight.rings import look
+with LinuxBox() as box:
+    checks = [FileExists(path=path, owner=owner) for path in sys.argv[1:] for owner in ("job", "production")]
+    print(json.dumps([verdict.to_json() for verdict in look(checks, box).verdicts]))
+"""
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.owner() == "root" and not parent.stat().st_mode & 0o001:
+            parent.chmod(0o755)
+    hidden = tmp_path / "hidden"
+    hidden.mkdir(mode=0o700)
+    (hidden / "model.gguf").write_bytes(gguf())
+    locked = tmp_path / "locked.gguf"
+    locked.write_bytes(gguf())
+    locked.chmod(0o600)
+    said = look_as_nobody(code, str(hidden / "model.gguf"), str(locked))
+    assert [verdict["state"] for verdict in said] == ["unknown", "unknown", "fail", "warn"]
+    assert f"no permission below {hidden}" in said[0]["found"]
+    assert "exists, but this user may not read it" in said[2]["found"]

@@ -18,7 +18,7 @@ LLM = ExpectedOwner(name="llm", idents=((100, 1000),))
 def card(free: int, *procs: GpuProc, **more: object) -> Gpu:
     """A 24 GiB card with this much free, in GiB."""
     return Gpu(
-        **{  # type: ignore[arg-type]
+        **{
             "index": 0,
             "uuid": "GPU-aaaa-1",
             "name": "RTX 3090",
@@ -33,12 +33,12 @@ def card(free: int, *procs: GpuProc, **more: object) -> Gpu:
 def held(process: object, gib: int | None) -> GpuProc:
     """A row of the driver's list."""
     mib = None if gib is None else gib * GIB
-    return GpuProc(process.pid, mib, proc=process)  # type: ignore[attr-defined,arg-type]
+    return GpuProc(process.pid, mib, proc=process)
 
 
 def a_box(*gpus: Gpu, **more: object) -> FakeBox:
     """A box with these GPUs, and production running on it."""
-    box = FakeBox(reading=GpuReading(tuple(gpus), source="nvml"), **more)  # type: ignore[arg-type]
+    box = FakeBox(reading=GpuReading(tuple(gpus), source="nvml"), **more)
     box.processes = {100: SERVER, 777: TRAINER}
     return box
 

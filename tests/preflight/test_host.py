@@ -35,7 +35,7 @@ def disk(**facts: object) -> FakeBox:
     """A box whose state directory lies on this disk."""
     box = FakeBox().has(a_directory(DIRECTORY))
     fact = {"path": DIRECTORY, "kind": "ext4", "free_mib": 100_000, "written": True, **facts}
-    box.disks[DIRECTORY] = Disk(**fact)  # type: ignore[arg-type]
+    box.disks[DIRECTORY] = Disk(**fact)
     return box
 
 

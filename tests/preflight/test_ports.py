@@ -36,7 +36,7 @@ def ask(box: FakeBox | LinuxBox, port: int = 8080, **more: object) -> Verdict:
 
 def with_rows(*rows: object, **more: object) -> FakeBox:
     """A box with these listeners; its processes are those that hold them."""
-    box = FakeBox(rows=list(rows), **more)  # type: ignore[arg-type]
+    box = FakeBox(rows=list(rows), **more)
     box.processes = {proc.pid: proc for row in box.rows for proc in row.owners}
     return box
 
@@ -123,7 +123,7 @@ def test_a_worker_of_production_is_production() -> None:
 )
 def test_any_mark_of_a_service_is_enough(expect: ExpectedOwner, owner: object) -> None:
     """Unit, cgroup or program: what the supervisor knows differs."""
-    box = with_rows(listens(8080, owner))  # type: ignore[arg-type]
+    box = with_rows(listens(8080, owner))
     box.cgroups["/system.slice/llama.service"] = {5}
     assert ask(box, expect=expect).state is State.PASS
 

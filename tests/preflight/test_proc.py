@@ -28,7 +28,7 @@ def start() -> Iterator[Start]:
 
         def make(code: str = WAITS, *arguments: str, **more: object) -> subprocess.Popen[bytes]:
             child = stack.enter_context(
-                subprocess.Popen(  # type: ignore[call-overload]
+                subprocess.Popen(
                     [sys.executable, "-c", code, *arguments],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
