@@ -247,13 +247,6 @@ class Journal(Rows):
         with self._write() as db:
             db.execute("INSERT INTO loads (service, seconds) VALUES (?, ?)", (service, seconds))
 
-    def last_load_seconds(self, service: str) -> float | None:
-        """How long the service took the last time, None before the first."""
-        rows = self._read(
-            "SELECT seconds FROM loads WHERE service = ? ORDER BY n DESC LIMIT 1", service
-        )
-        return float(rows[0]["seconds"]) if rows else None
-
     def slowest_load_seconds(self, service: str) -> float | None:
         """The slowest load ever seen, None before the first: restore deadlines start from it."""
         rows = self._read("SELECT max(seconds) AS most FROM loads WHERE service = ?", service)

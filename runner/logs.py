@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime, tzinfo
-from pathlib import Path
 from typing import cast
 
 import structlog
@@ -25,7 +24,7 @@ _lost_so_far = 0
 
 
 def lost() -> int:
-    """How many log lines could not be written since the start; shown by status."""
+    """How many log lines could not be written since the start; a run's result says it."""
     return _lost_so_far
 
 
@@ -70,29 +69,16 @@ class Log(structlog.BoundLoggerBase):
             _lose()
 
 
-class _Descriptor(logging.Handler):
-    """Writes lines to a file descriptor at once: no buffer that could fail at the exit."""
-
-    def __init__(self, fd: int | None) -> None:
-        super().__init__()
-        self._fd = fd
-        self.to_stderr = fd is None
+class _ToStderr(logging.Handler):
+    """Writes lines to standard error at once: no buffer that could fail at the exit."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record as one redacted line, or lose it."""
         try:
             line = secrets.redact(self.format(record)) + "\n"
-            fd = sys.stderr.fileno() if self._fd is None else self._fd
-            os.write(fd, line.encode("utf-8", "backslashreplace"))
+            os.write(sys.stderr.fileno(), line.encode("utf-8", "backslashreplace"))
         except Exception:  # noqa: BLE001 - as in Log._say
             _lose()
-
-    def close(self) -> None:
-        """Close a file of ours; standard error is not ours to close."""
-        if self._fd is not None and self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1  # where a late line fails, instead of ending up in another file
-        super().close()
 
 
 def configure(
@@ -101,33 +87,16 @@ def configure(
     """Send log lines of `level` and worse to standard error; `keep` are secrets to hide by value."""
     secrets.keep(keep)
     root = logging.getLogger()
-    for handler in list(root.handlers):
-        if isinstance(handler, _Descriptor) and handler.to_stderr:
-            root.removeHandler(handler)
-    handler = _Descriptor(None)
+    for before in [each for each in root.handlers if isinstance(each, _ToStderr)]:
+        root.removeHandler(before)
+    handler = _ToStderr()
     handler.setFormatter(_formatter(zone))
-    handler.setLevel(level.upper())
     root.addHandler(handler)
-    root.setLevel(min(each.level for each in root.handlers if isinstance(each, _Descriptor)))
+    root.setLevel(level.upper())
     logging.captureWarnings(capture=True)
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
     _set_up()
-
-
-def also_to(path: Path, *, zone: tzinfo | None = None) -> None:
-    """Write every line from info on to this file too, such as `runs/<id>/runner.log`."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    except OSError:
-        _lose()
-        return
-    handler = _Descriptor(fd)
-    handler.setFormatter(_formatter(zone))
-    root = logging.getLogger()
-    root.addHandler(handler)
-    handler.setLevel(logging.INFO)
-    root.setLevel(min(root.level, logging.INFO))
 
 
 def get(name: str) -> Log:

@@ -8,6 +8,7 @@ from typing import Any
 
 from jobs.samples import Sample, decoding_tps, measured, prompt_tps
 from preflight.verdict import Verdict
+from runner import logs
 from runner.measure import Measured, log_name
 from runner.outcome import Outcome, exit_code
 from runner.production import Found
@@ -94,9 +95,14 @@ def to_json(draft: Draft, ending: Ending, scale: Scale) -> Json:
         "checks": [verdict.to_json() for verdict in draft.verdicts],
         "claims": draft.claims,
         "measurements": measurements(draft.measured),
-        "notes": [*draft.measured.notes, *draft.notes],
+        "notes": [*draft.measured.notes, *draft.notes, *_lost()],
         "artifacts": artifacts(draft),
     }
+
+
+def _lost() -> list[str]:
+    """A full disk or a closed terminal behind standard error, which nobody would notice there."""
+    return [f"{count} log lines could not be written"] if (count := logs.lost()) else []
 
 
 def artifacts(draft: Draft) -> Json:

@@ -69,11 +69,6 @@ def redact_argv(argv: Sequence[str]) -> list[str]:
     return safe
 
 
-def redact_env(env: Mapping[str, str]) -> dict[str, str]:
-    """An environment fit for reports: values of variables named like secrets are hidden."""
-    return {name: HIDDEN if _NAME.match(name) else redact(value) for name, value in env.items()}
-
-
 def redact_tree(value: object) -> object:
     """A JSON value with every text in it redacted; keys named like secrets lose their value."""
     if isinstance(value, str):

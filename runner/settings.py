@@ -4,12 +4,14 @@ Knows where things are and who is told; must not know what a job is or how a ser
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field
 
+from alerts.message import DeliveryError
 from alerts.table import AnyChannel
 from jobs import explain, toml_lines
 from jobs.errors import ConfigError, Problem
@@ -20,7 +22,16 @@ from runner import __version__, where
 from runner.recovery import lock
 from runner.service import LATER, AnyService, Service
 
-__all__ = ["VERSION", "Alerts", "Gpu", "Schedule", "Service", "Settings", "load_settings"]
+__all__ = [
+    "VERSION",
+    "Alerts",
+    "Gpu",
+    "Schedule",
+    "Service",
+    "Settings",
+    "load_settings",
+    "secrets_of",
+]
 
 VERSION = 1
 """The version of runner.toml that this runner writes and understands."""
@@ -158,6 +169,17 @@ class Settings(Model):
     def service(self, name: str) -> Service | None:
         """The service of this name."""
         return next((one for one in self.production if one.name == name), None)
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """The secrets that the configuration names, as far as they can be read, to be hidden by value."""
+    places = [service.api_key for service in settings.production]
+    places += [getattr(channel, "token", None) for channel in settings.alerts.channel]
+    found = []
+    for place in places:
+        with suppress(OSError, ValueError, DeliveryError):
+            found += [place.read()] if place is not None else []
+    return found
 
 
 def load_settings(path: Path) -> Settings:

@@ -105,9 +105,10 @@ def _ready(config: str | None) -> "Settings":
     except OSError as error:
         raise JournalError(f"{state_dir}: {error.strerror}{whose(state_dir)}") from error
     from runner import logs  # noqa: PLC0415 - after a broken config has been told
+    from runner.settings import secrets_of  # noqa: PLC0415 - likewise
 
-    verbose = options.verbosity()
-    logs.configure(level=("warning", "info", "debug")[min(verbose, 2)], zone=settings.zone)
+    level = ("warning", "info", "debug")[min(options.verbosity(), 2)]
+    logs.configure(level=level, zone=settings.zone, keep=secrets_of(settings))
     return settings
 
 

@@ -56,7 +56,7 @@ def test_a_secret_known_by_value_is_hidden_wherever_it_turns_up(
     assert secrets.redact("path/hunter2hunter2/abc") == f"path/{secrets.HIDDEN}/abc"
 
 
-def test_command_lines_and_environments_keep_their_shape() -> None:
+def test_command_lines_keep_their_shape() -> None:
     """Only the value is hidden; which flag was given is evidence."""
     argv = ["llama-server", "--api-key", "abc", "-m", "/m.gguf", "--api-key=abc"]
     assert secrets.redact_argv(argv) == [
@@ -67,8 +67,6 @@ def test_command_lines_and_environments_keep_their_shape() -> None:
         "/m.gguf",
         f"--api-key={secrets.HIDDEN}",
     ]
-    env = {"OPENAI_API_KEY": "abc", "TOKEN_FILE": "/t", "CUDA_VISIBLE_DEVICES": "0"}
-    assert secrets.redact_env(env) == {**env, "OPENAI_API_KEY": secrets.HIDDEN}
 
 
 def test_a_whole_report_can_be_redacted() -> None:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from alerts.telegram import Telegram
 from jobs.errors import ConfigError
 from jobs.servers import LlamaCpp
-from runner.settings import Settings, load_settings
+from runner.settings import Settings, load_settings, secrets_of
 from runner.supervisors import Systemd
 
 SHORTEST = """\
@@ -254,3 +254,19 @@ def test_services_start_in_the_order_of_the_file(config: Path) -> None:
         for name, port in (("embed", 8081), ("llm", 8080))
     )
     assert [service.name for service in load(config, text).production] == ["embed", "llm"]
+
+
+def test_the_secrets_it_names_are_known_by_value(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that they can be hidden wherever they turn up; what cannot be read cannot leak either."""
+    key = config.with_name("key")
+    key.write_text("hunter2hunter2\n")
+    monkeypatch.setenv("TELEGRAM_TOKEN", "123456789:AAabcdefghijklmnopqrstuvwxyz012345678")
+    text = SHORTEST.replace("port = 8080", f'port = 8080\napi_key = {{ file = "{key}" }}')
+    text = text.replace('credential = "telegram-token"', 'env = "TELEGRAM_TOKEN"')
+    settings = load(config, text)
+    assert secrets_of(settings)[0] == "hunter2hunter2"
+    assert secrets_of(settings)[1].startswith("123456789:")
+    key.unlink()
+    assert len(secrets_of(settings)) == 1
