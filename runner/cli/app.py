@@ -12,7 +12,7 @@ import click
 
 from jobs.errors import ConfigError
 from runner import __version__
-from runner.cli.out import Failure, complain
+from runner.cli.out import Failure, complain, say
 from runner.journal_file import JournalError
 from runner.outcome import MEANINGS, USAGE, Outcome, exit_code
 from runner.who import NotOwner
@@ -116,6 +116,7 @@ class Verbs(click.Group):
 @click.command(
     cls=Verbs,
     epilog=_epilog(),
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option("--config", metavar="FILE", help="runner.toml to use; see `runner doctor`.")
@@ -128,6 +129,9 @@ def app(ctx: click.Context, config: str | None, verbose: int) -> None:
     Production down, proof, production back; and a person told of anything that went wrong.
     """
     ctx.obj = {"config": config, "verbose": verbose}
+    if ctx.invoked_subcommand is None:
+        say(ctx.get_help())
+        ctx.exit(USAGE)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -135,6 +139,9 @@ def main(argv: Sequence[str]) -> int:
     as_json = "--json" in argv
     try:
         code = app.main(list(argv), prog_name="runner", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as helpful:  # `runner alerts`, and nothing more
+        say(helpful.format_message())
+        return USAGE
     except Exception as error:  # noqa: BLE001 - the last place where a fault can still be told
         failure = _failure(error)
         complain(failure, as_json=as_json)

@@ -121,18 +121,16 @@ def coloured(word: str, text: str | None = None) -> str:
 def columns(rows: Sequence[Sequence[str]], head: Sequence[str] = ()) -> list[str]:
     """Rows as aligned lines; the heading only on a terminal, so that scripts get rows alone."""
     cells = [[words.shown(cell) for cell in row] for row in rows]
-    if head and on_terminal() and rows:
-        cells.insert(0, [cell.upper() for cell in head])
     if not cells:
         return []
-    widths = [max(len(row[n]) for row in cells) for n in range(len(cells[0]))]
-    return [
-        "  ".join(
-            coloured(cell.strip(), cell.ljust(width))
-            for cell, width in zip(row, widths, strict=True)
-        ).rstrip()
+    titles = [[cell.upper() for cell in head]] if head and on_terminal() else []
+    widths = [max(map(len, column)) for column in zip(*titles, *cells, strict=True)]
+    lines = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in titles]
+    lines += [
+        [coloured(cell, cell.ljust(width)) for cell, width in zip(row, widths, strict=True)]
         for row in cells
     ]
+    return ["  ".join(line).rstrip() for line in lines]
 
 
 def _write(text: str) -> None:

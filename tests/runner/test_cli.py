@@ -163,6 +163,15 @@ def test_every_verb_has_a_help(cli: Cli) -> None:
         assert "--json" in text or verb == "alerts"
 
 
+def test_without_a_verb_the_help_is_shown(cli: Cli) -> None:
+    """It is what somebody wants who types the bare name; nothing was done, so it is no 0."""
+    code, text, said = cli()
+    assert (code, said) == (2, "")
+    assert "Tonight:" in text
+    assert cli("alerts")[0] == 2
+    assert "--json" in cli.error()["message"]
+
+
 def test_a_misspelt_verb_gets_a_guess(cli: Cli) -> None:
     """Exit 2, and nothing was touched."""
     code, _, said = cli("histor")
