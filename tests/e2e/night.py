@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -177,8 +178,9 @@ class Night:
         return pid
 
     def told(self) -> str:
-        """Every alert so far."""
-        return self.alerts.read_text() if self.alerts.exists() else ""
+        """Every alert so far, without the time that stands above each."""
+        said = self.alerts.read_text() if self.alerts.exists() else ""
+        return re.sub(r"^\d{4}-\d\d-\d\dT\S+\n", "", said, flags=re.MULTILINE)
 
     # -- the runner --------------------------------------------------------------------------
 

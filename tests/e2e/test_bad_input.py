@@ -22,7 +22,7 @@ def test_wrong_words_name_what_is_meant(serving: Night, words: tuple[str, ...], 
     """A slash in a name, a misspelt job, key or verb: the answer names the right one."""
     before = serving.serving()
     ran = serving.call(*words, "--json")
-    assert ran.code == 2, ran
+    assert ran.code == 2, str(ran)
     error = ran.json["error"]
     assert error["code"] == 2
     assert said in f"{error['message']} {error['remedy']}"
@@ -50,7 +50,7 @@ def test_wrong_configuration_names_file_and_line(
     assert old in text
     serving.config.write_text(text.replace(old, new, 1))
     ran = serving.run()
-    assert ran.code == 2, ran
+    assert ran.code == 2, str(ran)
     error = ran.json["error"]
     assert str(serving.config) in error["where"]
     assert said.lower() in f"{error['message']} {error['remedy']}".lower()
@@ -61,7 +61,7 @@ def test_missing_configuration_names_where_it_was_looked_for(serving: Night) -> 
     gone = serving.room / "gone.toml"
     serving.config.rename(gone.with_name("aside.toml"))
     ran = serving.run()
-    assert ran.code == 2, ran
+    assert ran.code == 2, str(ran)
     assert str(serving.config) in f"{ran.json['error']['where']} {ran.json['error']['message']}"
 
 
@@ -70,7 +70,7 @@ def test_one_broken_job_leaves_the_others_usable(serving: Night) -> None:
     broken = serving.room / "jobs" / "broken.toml"
     broken.write_text("question = \n")
     listed = serving.call("list", "--json")
-    assert listed.code == 0, listed
+    assert listed.code == 0, str(listed)
     problems = {job["name"]: bool(job["problem"]) for job in listed.json["jobs"]}
     assert problems == {"broken": True, "night": False}
     assert serving.run().code == 0
@@ -83,7 +83,7 @@ def test_job_without_a_claim_is_refused(serving: Night) -> None:
     """Nothing would be proven by it."""
     serving.job(claim=[])
     ran = serving.run()
-    assert ran.code == 2, ran
+    assert ran.code == 2, str(ran)
     assert "claim" in str(ran.json)
 
 
@@ -91,7 +91,7 @@ def test_dry_run_prints_the_plan_and_touches_nothing(serving: Night) -> None:
     """The exact commands, every check, the budgets."""
     before = serving.serving()
     ran = serving.call("run", "night", "--dry-run", "--json")
-    assert ran.code == 0, ran
+    assert ran.code == 0, str(ran)
     assert str(serving.model) in ran.out
     assert "--metrics" in ran.out
     assert serving.serving() == before
@@ -102,10 +102,10 @@ def test_check_looks_and_touches_nothing(serving: Night) -> None:
     """`runner check JOB` has the verdicts of a run, and is no run."""
     before = serving.serving()
     ran = serving.call("check", "night", "--json")
-    assert ran.code == 0, ran
+    assert ran.code == 0, str(ran)
     assert ran.json["state"] in ("pass", "warn")
     serving.model.unlink()
     ran = serving.call("check", "night", "--json")
-    assert ran.code == 3, ran
+    assert ran.code == 3, str(ran)
     assert str(serving.model) in str(ran.check("file.exists", "fail"))
     assert serving.serving() == before

@@ -56,7 +56,7 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 def test_demo_proves_the_main_job_on_real_servers(demo: Demo) -> None:
     """Done when: proven, drafts counted, 200,000 tokens found, the same production, a downtime."""
     ran = demo.call()
-    assert ran.code == 0, ran
+    assert ran.code == 0, str(ran)
     assert "Production before" in ran.out
     assert "the same answer" in ran.out
     assert "Where to look next" in ran.out
@@ -77,7 +77,7 @@ def test_demo_proves_the_main_job_on_real_servers(demo: Demo) -> None:
 def test_incident_is_refused_and_names_everything(demo: Demo) -> None:
     """The midnight incident: exit 3, the draft, the shards and the stranger; production untouched."""
     ran = demo.call("--incident", "--json")
-    assert ran.code == 3, ran
+    assert ran.code == 3, str(ran)
     box = Box(demo.directory)
     checks = json.dumps(ran.json["checks"])
     assert str(box.draft) in checks
@@ -92,7 +92,7 @@ def test_incident_is_refused_and_names_everything(demo: Demo) -> None:
 def test_demo_keeps_its_box_until_it_is_stopped(demo: Demo) -> None:
     """--keep leaves production running; --stop ends exactly what the demo started."""
     kept = demo.call("--keep", "--incident", "--json")
-    assert kept.code == 3, kept
+    assert kept.code == 3, str(kept)
     pid = kept.json["production_pid"]["after"]
     assert proc.ident(pid) is not None
     stopped = demo.call("--stop", "--json")
@@ -106,6 +106,6 @@ def test_demo_leaves_a_directory_of_somebody_else_alone(demo: Demo) -> None:
     demo.directory.mkdir()
     (demo.directory / "thesis.txt").write_text("years of work")
     ran = demo.call("--json")
-    assert ran.code == 2, ran
+    assert ran.code == 2, str(ran)
     assert "--dir" in ran.json["error"]["remedy"]
     assert [path.name for path in demo.directory.iterdir()] == ["thesis.txt"]

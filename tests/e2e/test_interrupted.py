@@ -39,6 +39,7 @@ def test_kill_9_of_the_run_while_production_is_down(long: Night) -> None:
     assert long.call("status", "--json").json["obligation"] is None
 
 
+@pytest.mark.slow
 def test_kill_9_is_repaired_within_a_second_and_the_load(long: Night) -> None:
     """The restore begins at once: the stand-in loads in no time, so production is back in a moment."""
     run = long.begin_and_stop_production()
@@ -47,17 +48,19 @@ def test_kill_9_is_repaired_within_a_second_and_the_load(long: Night) -> None:
     run.end()
 
 
+@pytest.mark.slow
 def test_term_ends_the_run_orderly(long: Night) -> None:
     """The first signal asks for an end; exit 143, production first."""
     run = long.begin_and_stop_production()
     run.process.send_signal(signal.SIGTERM)
     ran = run.end()
-    assert ran.code == 143, ran
+    assert ran.code == 143, str(ran)
     assert ran.json["outcome"] == "interrupted"
     assert ran.json["production"]["state"] == "serving"
     assert long.candidates() == []
 
 
+@pytest.mark.slow
 def test_second_signal_changes_nothing(long: Night) -> None:
     """Somebody is impatient: the restore goes on, and the first signal's code counts."""
     run = long.begin_and_stop_production()
@@ -65,7 +68,7 @@ def test_second_signal_changes_nothing(long: Night) -> None:
         run.process.send_signal(number)
         soon(lambda: True)
     ran = run.end()
-    assert ran.code in (129, 130, 143), ran
+    assert ran.code in (129, 130, 143), str(ran)
     assert ran.json["production"]["state"] == "serving"
 
 
@@ -73,7 +76,7 @@ def test_cancel_ends_the_run_from_elsewhere(long: Night) -> None:
     """`runner cancel` waits until production serves again."""
     run = long.begin_and_stop_production()
     cancelled = long.call("cancel", "--json")
-    assert cancelled.code == 0, cancelled
+    assert cancelled.code == 0, str(cancelled)
     assert cancelled.json["outcome"] == "interrupted"
     assert long.pid() is not None
     assert run.end().code == 130
@@ -82,7 +85,7 @@ def test_cancel_ends_the_run_from_elsewhere(long: Night) -> None:
 def test_cancel_with_nothing_to_cancel(serving: Night) -> None:
     """Nothing runs: said plainly, exit 2."""
     ran = serving.call("cancel", "--json")
-    assert ran.code == 2, ran
+    assert ran.code == 2, str(ran)
     assert ran.json["error"]["message"]
 
 
@@ -90,7 +93,7 @@ def test_two_runs_at_once(long: Night) -> None:
     """P2: the second is skipped with exit 4 and names the first; the first goes on."""
     run = long.begin_and_stop_production()
     second = long.run()
-    assert second.code == 4, second
+    assert second.code == 4, str(second)
     assert second.json["outcome"] == "skipped"
     holder = lock.holder(long.state)
     assert holder is not None
@@ -100,6 +103,7 @@ def test_two_runs_at_once(long: Night) -> None:
     assert run.end().code == 130
 
 
+@pytest.mark.slow
 def test_next_run_after_a_kill_is_an_ordinary_one(long: Night) -> None:
     """What the dead run owed is paid; the box is free again."""
     run = long.begin_and_stop_production()
@@ -109,7 +113,7 @@ def test_next_run_after_a_kill_is_an_ordinary_one(long: Night) -> None:
     soon(lambda: True if _outcome(long) else None, within=15)
     long.job()
     ran = long.run()
-    assert ran.code == 0, ran
+    assert ran.code == 0, str(ran)
 
 
 def test_guardian_killed_with_the_run_is_repaired_by_recover(long: Night) -> None:
@@ -122,11 +126,11 @@ def test_guardian_killed_with_the_run_is_repaired_by_recover(long: Night) -> Non
     if guardians:
         assert long.pid() is None
     recovered = long.call("recover", "--json")
-    assert recovered.code in (0, 137), recovered
+    assert recovered.code in (0, 137), str(recovered)
     assert long.pid() is not None
     before = long.pid()
     again = long.call("recover", "--json")
-    assert again.code == 0, again
+    assert again.code == 0, str(again)
     assert long.pid() == before  # P7: a healthy production is never restarted
     assert long.candidates() == []
 

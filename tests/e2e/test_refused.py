@@ -12,17 +12,17 @@ import pytest
 from preflight import proc
 from runner.demo import models
 from tests.e2e.night import Night, Ran, get
-from tests.servers import STANDIN, Child
+from tests.servers import STANDIN, Child, soon
 
 
 def refused(night: Night, before: int, ran: Ran) -> None:
     """Exit 3, the same process in production, and an alert that says so."""
-    assert ran.code == 3, ran
+    assert ran.code == 3, str(ran)
     assert ran.json["outcome"] == "refused"
     assert night.serving() == before
     assert ran.json["production"]["stopped_at"] is None
     assert night.candidates() == []
-    assert night.told().lstrip().startswith(ran.json["headline"].split(" · ")[0])
+    assert night.told().startswith(ran.json["headline"].split(" · ")[0])
     assert "REFUSED" in night.told()
 
 
@@ -35,7 +35,7 @@ def test_missing_draft_is_named(serving: Night, tmp_path: Path) -> None:
     refused(serving, before, ran)
     (verdict,) = ran.check("file.exists", "fail")
     assert str(draft) in verdict["subject"]
-    assert str(draft) in serving.told()
+    assert draft.name in serving.told()
 
 
 def test_missing_shard_is_named(serving: Night, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_stranger_on_the_port_is_named(serving: Night, tmp_path: Path) -> None:
         stranger.ready()
         ran = serving.run()
         refused_checks = ran.check("port.owner", "fail")
-        assert ran.code == 3, ran
+        assert ran.code == 3, str(ran)
         assert str(stranger.pid) in str(refused_checks)
         assert stranger.status("/health") == 200
     assert serving.serving() == before
@@ -79,7 +79,7 @@ def test_deleted_weights_of_production_are_never_let_go(serving: Night) -> None:
     before = serving.serving()
     Path(serving.settings["production"][0]["model"]).unlink()
     ran = serving.run()
-    assert ran.code == 3, ran
+    assert ran.code == 3, str(ran)
     assert serving.serving() == before
 
 
@@ -88,7 +88,7 @@ def test_production_that_was_down_is_not_started(night: Night) -> None:
     night.service()
     night.job()
     ran = night.run()
-    assert ran.code == 3, ran
+    assert ran.code == 3, str(ran)
     assert ran.json["production"]["state"] == "down-before"
     assert night.pid() is None
     assert "down before us" in night.told().lower()
@@ -102,7 +102,7 @@ def test_stranger_in_productions_place_is_not_stopped(night: Night, tmp_path: Pa
     with Child(argv, tmp_path / "stranger.log", port=service["port"]) as stranger:
         stranger.ready()
         ran = night.run()
-        assert ran.code == 3, ran
+        assert ran.code == 3, str(ran)
         assert stranger.status("/health") == 200
 
 
@@ -148,13 +148,11 @@ httpx.post("http://127.0.0.1:{service["port"]}/completion", json={{"prompt": "pl
 """
     with subprocess.Popen([sys.executable, "-I", "-c", ask], cwd=tmp_path) as client:
         try:
-            from tests.servers import soon
-
             soon(lambda: get(service["port"], "/slots?fail_on_no_slot=1") == 503 or None)
             ran = night.run()
         finally:
             client.kill()
-    assert ran.code == 3, ran
+    assert ran.code == 3, str(ran)
     assert night.serving() == before
 
 
@@ -191,7 +189,7 @@ def test_full_disk_stops_nothing(serving: Night, small_disk: Path) -> None:
         except OSError:
             pass
     ran = serving.run()
-    assert ran.code in (2, 3), ran
+    assert ran.code in (2, 3), str(ran)
     assert "small" in ran.out
     assert serving.serving() == before
 
@@ -204,7 +202,7 @@ def test_unwritable_state_directory_stops_nothing(serving: Night) -> None:
     serving.write()
     before = serving.serving()
     ran = serving.run()
-    assert ran.code == 2, ran
+    assert ran.code == 2, str(ran)
     assert str(blocker) in ran.json["error"]["where"] + ran.json["error"]["message"]
     assert ran.json["error"]["remedy"]
     assert serving.serving() == before

@@ -32,9 +32,11 @@ class Api:
         with self._counting:
             self._open += by
 
-    def get(self, path: str, key: str | None) -> dict[str, Any] | list[Any] | str:
+    def get(self, path: str, key: str | None, query: str) -> dict[str, Any] | list[Any] | str:
         """Answer a GET; text is meant as text."""
         self._admit(path, key)
+        if path == "/slots" and "fail_on_no_slot" in query and self.engine.processing:
+            raise Refused(503, "unavailable_error", "no slot available")
         answers: dict[str, Callable[[], dict[str, Any] | list[Any] | str]] = {
             "/health": self._health,
             "/v1/health": self._health,

@@ -34,7 +34,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Ask the Api, and send what it says."""
-        self._reply(lambda: self.server.api.get(self._path(), self._key()))
+        self._reply(lambda: self.server.api.get(self._path(), self._key(), self._query()))
 
     def do_POST(self) -> None:
         """Ask the Api, and send what it says, as a stream where it streams."""
@@ -46,6 +46,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _path(self) -> str:
         return self.path.partition("?")[0]
+
+    def _query(self) -> str:
+        return self.path.partition("?")[2]
 
     def _key(self) -> str | None:
         bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
