@@ -90,11 +90,11 @@ class Asker:
                 for event in self._events(response, streams=asked.streams):
                     spent = time.monotonic() - began
                     if spent > within_s:
-                        reply.wrong = f"no whole answer within {within_s:.0f} s"
+                        reply.wrong = f"no whole answer within {within_s:g} s"
                         break
                     self._take(reply, event, spent)
         except httpx.TimeoutException:
-            reply.wrong = f"no answer within {within_s:.0f} s"
+            reply.wrong = f"no answer within {within_s:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             reply.wrong = wire.why(error)
         return reply

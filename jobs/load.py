@@ -86,8 +86,8 @@ def load_job(jobs_dir: Path, name: str, *, overrides: Mapping[str, str] | None =
     A claim is reached by its place or its kind: `claim.0.tokens`, `claim.context.tokens`.
     """
     from jobs import explain  # noqa: PLC0415  # see the top of this file
-    from jobs.job import Job  # noqa: PLC0415
-    from jobs.mistakes import mistakes  # noqa: PLC0415
+    from jobs.job import Job  # noqa: PLC0415  # likewise
+    from jobs.mistakes import mistakes  # noqa: PLC0415  # likewise
 
     if wrong := bad_name(name):
         raise ConfigError(Problem("", None, "", wrong, "runner list shows the jobs there are"))

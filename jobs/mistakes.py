@@ -219,6 +219,15 @@ def _throughput(job: Job, claim: Throughput, at: Key) -> Iterator[Mistake]:
         yield Mistake(
             (*at, "faster_than"), "there is no [baseline]", "add [baseline] with set or drop"
         )
+    if claim.of == "prompt" and (
+        claim.depth is not None or job.workload.prompts.startswith("builtin:")
+    ):
+        yield Mistake(
+            (*at, "of"),
+            "reading a prompt is measured on cold prompts of 512 tokens and more; a filled "
+            "context is read once, and the built-in prompts are shorter",
+            "write workload.prompts with a file of long prompts, and no depth",
+        )
     if claim.depth is not None and claim.depth not in job.workload.fill:
         yield Mistake(
             (*at, "depth"),

@@ -66,7 +66,7 @@ def parse(raw: bytes, *, file: str) -> Document:
 
 def _syntax(said: str, text: str, file: str) -> Problem:
     found = _PLACE.search(said)
-    line = int(found.group(1)) if found else text.count("\n") + 1
+    line = int(found.group(1)) if found else text.rstrip().count("\n") + 1
     message = _PLACE.sub("", said).removesuffix(" (at end of document)")
     return Problem(file, line, "", f"is not TOML: {message}", "fix this line")
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from jobs.evidence import Evidence, now
+from jobs.evidence import Evidence
 from jobs.fields import Model
 from jobs.samples import Sample
 
@@ -78,9 +78,12 @@ class Claim(Model, ABC):
         return Judged(self.kind, state, why, self.wanted, found, tuple(evidence), known)
 
 
-def counted(kind: str, source: str, said: str, value: float) -> Evidence:
-    """Evidence that was added up from replies of this run."""
-    return Evidence(kind, source, said, value, now())
+def counted(
+    kind: str, said: str, value: float, samples: Sequence[Sample], source: str = ""
+) -> Evidence:
+    """Evidence that was added up from these replies; its time is that of the last of them."""
+    named = source or f"timings of {len(samples)} {'reply' if len(samples) == 1 else 'replies'}"
+    return Evidence(kind, named, said, value, max((one.at for one in samples), default=""))
 
 
 def percent(share: float) -> str:

@@ -49,7 +49,8 @@ class Context(Claim):
         )
         size = min(sizes) if sizes else None
         filled = (largest.filled or 0) if largest else 0
-        shown = [*sizes.values(), *_fill(largest), *lines]
+        pages = {(item.source, item.value): item for item in told}
+        shown = [*pages.values(), *_fill(largest), *lines]
         numbers = {"n_ctx": size, "filled": filled, "filled_share": filled / self.tokens}
         if size is not None and size < self.tokens:
             where = sizes[size].source
@@ -109,7 +110,7 @@ def _fill(largest: Sample | None) -> list[Evidence]:
     if largest is None or largest.filled is None:
         return []
     said = f"prompt_n = {largest.prompt_n}, cache_n = {largest.cache_n}, truncated = false"
-    return [counted("filled", f"timings of {largest.request}", said, largest.filled)]
+    return [counted("filled", said, largest.filled, [largest], f"timings of {largest.request}")]
 
 
 def _disagreement(

@@ -78,7 +78,7 @@ class Speculation(Claim):
         """Counters first, then whether they agree, then the implementation, then the acceptance."""
         counts = _count(evidence, samples)
         against = _against(evidence, self.type)
-        shown = [*_shown(counts, evidence), *against]
+        shown = [*_shown(counts, evidence, samples), *against]
         numbers = {
             "drafted": counts.drafted,
             "accepted": counts.accepted,
@@ -165,20 +165,21 @@ def _count(evidence: Sequence[Evidence], samples: Sequence[Sample]) -> _Counts:
     )
 
 
-def _shown(counts: _Counts, evidence: Sequence[Evidence]) -> list[Evidence]:
-    source = f"timings of {counts.replies} replies"
+def _shown(
+    counts: _Counts, evidence: Sequence[Evidence], samples: Sequence[Sample]
+) -> list[Evidence]:
+    drafting = [sample for sample in samples if sample.arm == "candidate" and sample.drafted]
+    drafted, accepted = counts.drafted, counts.accepted
     replies = [
-        counted("drafted", source, f"draft_n adds up to {counts.drafted}", counts.drafted),
-        counted(
-            "accepted", source, f"draft_n_accepted adds up to {counts.accepted}", counts.accepted
-        ),
+        counted("drafted", f"draft_n adds up to {drafted}", drafted, drafting),
+        counted("accepted", f"draft_n_accepted adds up to {accepted}", accepted, drafting),
     ]
     pages = [
         item
         for kind in (_DRAFTED, _ACCEPTED, _STEPS, "metrics.absent", "slot.speculative")
         for item in of(evidence, kind)[-1:]
     ]
-    return [*(replies if counts.replies else ()), *pages]
+    return [*(replies if drafting else ()), *pages]
 
 
 def _against(evidence: Sequence[Evidence], kind: str | None) -> list[Evidence]:

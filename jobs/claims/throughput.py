@@ -94,14 +94,9 @@ class Throughput(Claim):
                 n=len(mine),
             )
         middle = median(mine)
-        shown = [
-            counted(
-                "throughput.median",
-                f"timings of {len(mine)} replies",
-                f"{where}: {', '.join(f'{rate:.2f}' for rate in mine)}",
-                middle,
-            )
-        ]
+        told = f"{where}: {', '.join(f'{rate:.2f}' for rate in mine)} tokens/s"
+        replies = [sample for sample, _ in self._measured(samples, "candidate", temperature)]
+        shown = [counted("throughput.median", told, middle, replies)]
         state, found = ClaimState.PROVEN, f"median {middle:.1f} tokens/s of {len(mine)}"
         said = f"{where}: {middle:.1f} tokens/s"
         if self.at_least is not None and middle < self.at_least:
@@ -126,13 +121,20 @@ class Throughput(Claim):
         )
 
     def _rates(self, samples: Sequence[Sample], arm: str, temperature: float) -> list[float]:
-        rate = decoding_tps if self.of == "decoding" else prompt_tps
-        rates = (
-            rate(sample)
+        return [rate for _, rate in self._measured(samples, arm, temperature)]
+
+    def _measured(
+        self, samples: Sequence[Sample], arm: str, temperature: float
+    ) -> list[tuple[Sample, float]]:
+        """The replies that tell this speed, each with it."""
+        speed = decoding_tps if self.of == "decoding" else prompt_tps
+        return [
+            (sample, rate)
             for sample in measured(samples, arm)
-            if sample.temperature == temperature and sample.fill == self.depth
-        )
-        return [value for value in rates if value is not None]
+            if sample.temperature == temperature
+            and sample.fill == self.depth
+            and (rate := speed(sample)) is not None
+        ]
 
     def _few(self, samples: Sequence[Sample], rates: Sequence[float]) -> str:
         """Why there are too few rates."""

@@ -74,11 +74,11 @@ class LlamaCpp(Server):
         put: dict[str, flags.Setting] = {}
         for field, flag in FIELD_FLAGS:
             value = getattr(self, field)
-            if value is not None and _value(argv, flag) != str(value):
+            if value is not None and self._given(argv, flag) != str(value):
                 put[flag] = str(value)
         if self.context is not None:
             total = self.context * self._divides(argv)
-            if _value(argv, "--ctx-size") != str(total):
+            if self._given(argv, "--ctx-size") != str(total):
                 put["--ctx-size"] = str(total)
         for kind, flag in (("embedding", "--embeddings"), ("rerank", "--reranking")):
             if self.serves == kind and not flags.has(argv, flag, FLAGS):
@@ -86,6 +86,10 @@ class LlamaCpp(Server):
         if self.api_key and self.api_key.env is None:
             put["--api-key-file"] = self.api_key.spec()["file"]
         return put
+
+    def _given(self, argv: Sequence[str], flag: str) -> str | None:
+        """What the command line says of a flag, or else the environment."""
+        return _value(argv, flag) or _env(Command(tuple(argv), self.env), flag)
 
     def _divides(self, argv: Sequence[str]) -> int:
         """Into how many equal parts the server cuts its context: 1 when slots share it.

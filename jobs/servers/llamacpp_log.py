@@ -9,10 +9,12 @@ from types import MappingProxyType
 
 from jobs.evidence import Evidence, Value, now
 
+_HARMLESS = r"encountered an error while trying to fit params|\[spec\] failed to measure"
+
 FATAL = (
     r"couldn't bind HTTP server socket",
     r"error loading model:",
-    r"failed to load model",
+    rf"^(?!.*(?:{_HARMLESS})).*failed to load model",
     r"failed to load draft model",
     r"failed to create MTP context",
     r"failed to create_context",
@@ -26,9 +28,9 @@ FATAL = (
     r"exiting due to (HTTP server|model loading) error",
     r"quantized V cache requires flash_attn",
 )
-"""Any one of these means that the server will never be ready. Not among them, though they look like
-errors: `encountered an error while trying to fit params` (it then loads plainly), `[spec] failed to
-measure`, `requires ctx_other to be set`, and `AMX is not ready to be used!`."""
+"""Any one of these in a line means that the server will never be ready. Not among them, though they
+look like errors: `encountered an error while trying to fit params` (it then loads plainly), `[spec]
+failed to measure`, `requires ctx_other to be set`, and `AMX is not ready to be used!`."""
 
 SUSPICIOUS = MappingProxyType(
     {
