@@ -148,7 +148,7 @@ class Settings(Model):
     state_dir: ExplicitDirectory = Field(
         default_factory=lambda: str(where.state_dir()),
         description="Directory of journal, logs and results (default: $STATE_DIRECTORY, else "
-        "$XDG_STATE_HOME/runner).",
+        "/var/lib/runner with /etc/runner/runner.toml, else $XDG_STATE_HOME/runner).",
     )
     lock_name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,80}$")] = Field(
         default=lock.BOX,
@@ -186,7 +186,11 @@ def load_settings(path: Path) -> Settings:
     """Read runner.toml; raises ConfigError naming every mistake with its line."""
     document = toml_lines.read(path)
     _refuse_newer(document)
-    values = {"jobs_dir": str(where.jobs_dir(document.values, path.absolute()))} | document.values
+    here = path.absolute()
+    values = {
+        "jobs_dir": str(where.jobs_dir(document.values, here)),
+        "state_dir": str(where.state_dir(document.values, here)),
+    } | document.values
     later = list(_later_kinds(document))
     try:
         settings = explain.build(Settings, Document(document.file, values, document.lines))

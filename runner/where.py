@@ -15,6 +15,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 _SYSTEM = Path("/etc/runner/runner.toml")
+_SYSTEM_STATE = Path("/var/lib/runner")
 _STATE_DIR_LINE = re.compile(r"""^\s*state_dir\s*=\s*(["'])(/[^"']*)\1""", re.MULTILINE)
 _TABLE_LINE = re.compile(r"^\s*\[", re.MULTILINE)
 
@@ -78,13 +79,19 @@ def read(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text("utf-8").removeprefix("\ufeff"))
 
 
-def state_dir(config: Mapping[str, Any] | None = None) -> Path:
-    """The state directory: the configured one, else systemd's, else the user's own."""
+def state_dir(config: Mapping[str, Any] | None = None, path: Path | None = None) -> Path:
+    """The state directory: the configured one, else systemd's, else the user's own.
+
+    With the machine's configuration it is the machine's: whoever asks on such a box, a person or a
+    unit, is led to the same one.
+    """
     named = (config or {}).get("state_dir")
     if isinstance(named, str) and named.startswith("/"):
         return Path(named)
     if given := os.environ.get("STATE_DIRECTORY"):  # systemd may name several, joined by colons
         return Path(given.split(":", 1)[0])
+    if path is not None and path.absolute() == _SYSTEM:
+        return _SYSTEM_STATE
     return _xdg("XDG_STATE_HOME", ".local/state")
 
 
@@ -93,16 +100,16 @@ def state_dir_of(path: Path | None) -> Path:
     if path is None:
         return state_dir()
     try:
-        return state_dir(read(path))
+        return state_dir(read(path), path)
     except (OSError, ValueError):
         pass
     try:
         text = path.read_text("utf-8", errors="replace")
     except OSError:
-        return state_dir()
+        return state_dir(None, path)
     first_table = _TABLE_LINE.search(text)
     line = _STATE_DIR_LINE.search(text, 0, first_table.start() if first_table else len(text))
-    return state_dir({"state_dir": line.group(2)} if line else None)
+    return state_dir({"state_dir": line.group(2)} if line else None, path)
 
 
 def jobs_dir(config: Mapping[str, Any] | None, path: Path) -> Path:

@@ -73,7 +73,7 @@ def place(config: str | None) -> Place:
     return Place(
         path,
         raw,
-        where.state_dir(raw),
+        where.state_dir(raw, path),
         where.jobs_dir(raw, path),
         where.timezone(raw),
     )

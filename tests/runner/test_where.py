@@ -63,6 +63,21 @@ def test_the_state_directory_is_configured_or_systemd_s_or_the_user_s(
     assert where.state_dir({"state_dir": "/srv/runner"}) == Path("/srv/runner")
 
 
+def test_the_machine_s_configuration_leads_everybody_to_the_machine_s_state_directory(
+    bare: Path,
+) -> None:
+    """Else a person who asks on the box would look into a directory of their own, and see nothing."""
+    config = bare / "etc/runner.toml"
+    config.parent.mkdir()
+    config.write_text('timezone = "UTC"\n')
+    assert where.state_dir_of(config) == Path("/var/lib/runner")
+    assert where.state_dir({}, config) == Path("/var/lib/runner")
+    config.write_text("broken\n")
+    assert where.state_dir_of(config) == Path("/var/lib/runner")
+    config.write_text('state_dir = "/srv/runner"\n')
+    assert where.state_dir_of(config) == Path("/srv/runner")
+
+
 def test_a_broken_configuration_still_leads_recovery_to_the_state_directory(bare: Path) -> None:
     """An edit during the night must not strand a production that is down."""
     config = bare / "runner.toml"
