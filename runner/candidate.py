@@ -85,11 +85,11 @@ class Candidate:
         """Descriptors with news when it ends."""
         return [self._pidfd] if self._pidfd is not None else []
 
-    def log_text(self, most: int = _HEAD_OF_LOG) -> str:
-        """Its log so far, from the beginning: what went wrong first stands there."""
+    def log_text(self) -> str:
+        """Its log so far, at most the first 4 MiB: what went wrong first stands there."""
         try:
             with self._log.open("rb") as file:
-                return file.read(most).decode("utf-8", "replace")
+                return file.read(_HEAD_OF_LOG).decode("utf-8", "replace")
         except OSError:
             return ""
 

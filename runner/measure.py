@@ -5,7 +5,6 @@ crash is there afterwards. It judges nothing and knows nothing of production but
 watched.
 """
 
-import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +29,6 @@ from runner.until import Clock, Hopeless, TimedOut, until
 WATCH_S = 1.0
 REQUEST_SLACK_S = 10.0
 _WHOLE_LOG = 64 << 20
-LOG_TAIL_S = 1.0
-"""How long the last line about a reply may come after the reply itself."""
 
 Json = dict[str, Any]
 Nothing = Callable[[], str | None]
@@ -55,6 +52,11 @@ class Measured:
     ready_s: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     left: tuple[int, ...] = ()
+
+    def record(self, directory: Path, evidence: Sequence[Evidence]) -> None:
+        """Keep evidence, here and on disk."""
+        self.evidence.extend(evidence)
+        _append(directory / "evidence.jsonl", [one.to_json() for one in evidence])
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +186,6 @@ class _Session:
         self._send_all(server, _context(look, server))
         after = self._observe(server)
         self._record([*before, *after, *metrics_delta(before, after)])
-        self._read_log(server)
 
     def _key(self, server: Server) -> str | None:
         return server.api_key.read() if server.api_key else None
@@ -247,24 +248,19 @@ class _Session:
         _append(self._bench.directory / "samples.jsonl", [sample.to_json()])
 
     def _record(self, evidence: Sequence[Evidence]) -> None:
-        self._into.evidence.extend(evidence)
-        _append(self._bench.directory / "evidence.jsonl", [one.to_json() for one in evidence])
+        self._into.record(self._bench.directory, evidence)
 
-    def _read_log(self, server: Server) -> None:
-        """What its log says; a line about the last reply may come after the reply."""
-        size = -1
 
-        def quiet() -> bool | None:
-            nonlocal size
-            now = self._log.stat().st_size if self._log.exists() else 0
-            steady, size = now == size, now
-            return True if steady else None
-
-        with contextlib.suppress(TimedOut):  # it may go on writing; what stands there now is read
-            until(quiet, within=LOG_TAIL_S, clock=self._bench.clock, every=0.1)
-        text = self._candidate.log_text(_WHOLE_LOG)
-        source = f"log:{log_name(self._arm.name)}"
-        self._record(server.log_evidence(text, source=source, arm=self._arm.name))
+def read_logs(arms: Sequence[Arm], directory: Path, into: Measured) -> None:
+    """What the arms' logs say, once nobody writes to them any more and production is back."""
+    for arm in arms:
+        path = directory / log_name(arm.name)
+        if arm.server is None or not path.exists():
+            continue
+        with path.open("rb") as file:
+            text = file.read(_WHOLE_LOG).decode("utf-8", "replace")
+        source = f"log:{log_name(arm.name)}"
+        into.record(directory, arm.server.log_evidence(text, source=source, arm=arm.name))
 
 
 def _context(look: Look, server: Server) -> int | None:

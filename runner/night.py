@@ -1,7 +1,7 @@
 """The part of a run in which production is down: armed, stopped, measured, restored.
 
-Nothing on this page may end without the restore: every way out of `_production_down` is an Ending,
-and what comes next is always `_restore`.
+Nothing on this page may end without the restore: `_production_down` cannot raise, and what comes
+next is always `_restore`. Reading and judging wait until production is back.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from preflight.rings import Pass
 from runner import production
 from runner.candidate import CandidateFailed
 from runner.journal import JournalError
-from runner.measure import Bench, measure
+from runner.measure import Bench, measure, read_logs
 from runner.obligation import NotArmed, Obligation, open_obligation
 from runner.outcome import Outcome
 from runner.plan import Plan
@@ -46,10 +46,13 @@ class Night:
             return refuse(self._draft, "prod.restore", "the way back", str(error))
         self.obligation = obligation
         ending = self._production_down(obligation)
-        if not obligation.stopping:
+        if ending is not None and not obligation.stopping:
             obligation.close(())
             return ending
-        return self._restore(obligation, ending)
+        down = self._restore(obligation)
+        # production is back, or a guardian is at it: now there is time to read and to judge
+        judged = self._judge()
+        return down or ending or judged
 
     def _arm(self) -> Obligation:
         settings = self._tools.settings
@@ -68,9 +71,9 @@ class Night:
             clock=self._clock,
         )
 
-    def _production_down(self, obligation: Obligation) -> Ending:
-        """From the gate to the candidate's end."""
-        ending: Ending
+    def _production_down(self, obligation: Obligation) -> Ending | None:
+        """From the gate to the candidate's end; None when all was measured that was to be."""
+        ending: Ending | None
         try:
             ending = self._from_the_gate(obligation)
         except StopRefused as error:
@@ -85,7 +88,7 @@ class Night:
             ending = self._tools.bug(self._draft, error)
         return ending
 
-    def _from_the_gate(self, obligation: Obligation) -> Ending:
+    def _from_the_gate(self, obligation: Obligation) -> Ending | None:
         gate = rings.gate(self._passed, self._tools.box, self._clock.now)
         if isinstance(gate, tuple):
             self._draft.verdicts.extend(gate)
@@ -107,7 +110,7 @@ class Night:
         self._draft.notes.extend(note for halt in halts.values() for note in halt.notes)
         self._event("stopped", took={name: halt.took for name, halt in halts.items()})
         self._measure(stopped, obligation)
-        return self._judge()
+        return None
 
     def _measure(self, stopped: Sequence[Found], obligation: Obligation) -> None:
         """The candidate's time on the box."""
@@ -139,16 +142,19 @@ class Night:
 
     def _judge(self) -> Ending:
         """Every claim, from the evidence and the samples of this run alone."""
-        measured = self._draft.measured
-        self._draft.claims = [
-            claim.judge(measured.evidence, measured.samples).to_json()
-            for claim in self._plan.job.claims
-        ]
+        measured, claims = self._draft.measured, self._plan.job.claims
+        try:
+            read_logs(self._plan.arms, self._draft.directory, measured)
+            self._draft.claims = [
+                claim.judge(measured.evidence, measured.samples).to_json() for claim in claims
+            ]
+        except Exception as error:  # noqa: BLE001 - production is back; say that the verdict is not
+            return self._tools.bug(self._draft, error)
         proven = all(one["state"] == "proven" for one in self._draft.claims)
         return Ending(Outcome.PROVEN if proven else Outcome.REFUTED)
 
-    def _restore(self, obligation: Obligation, ending: Ending) -> Ending:
-        """Production comes back. Only the machine's own shutdown may cut this."""
+    def _restore(self, obligation: Obligation) -> Ending | None:
+        """Production comes back; None when it serves as before. Only a shutdown may cut this."""
         self._draft.stopped_at = obligation.stopped_at()
         patience = sum(one.patience for one in obligation.owed.stopped)
         self._tools.progress.phase("restoring production", patience or None)
@@ -176,8 +182,8 @@ class Night:
                 with suppress(JournalError):
                     self._tools.journal.note_load(one.name, one.load)
         if all(one.state == "serving" for one in served):
-            return ending
-        return Ending(Outcome.PRODUCTION_DOWN, ending.why)
+            return None
+        return Ending(Outcome.PRODUCTION_DOWN)
 
     def _event(self, name: str, **detail: object) -> None:
         self._tools.journal.event(self._draft.run, name, **detail)
