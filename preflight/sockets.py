@@ -1,0 +1,107 @@
+"""How /proc tells of TCP sockets: who listens, and who holds which. Standard library only.
+
+The kernel's tables are read and nothing is connected or bound. Read it through `preflight.proc`,
+which has the processes beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from preflight.processes import link, pids
+
+_LISTEN = "0A"
+_ESTABLISHED = "01"
+
+
+@dataclass(frozen=True, slots=True)
+class Socket:
+    """One LISTEN row of a socket table. The kernel tells uid and inode even of other users'."""
+
+    address: str
+    port: int
+    uid: int
+    inode: int
+    v6: bool
+
+
+def _address(text: str, *, v6: bool) -> str:
+    raw = bytes.fromhex(text)
+    if not v6:
+        return socket.inet_ntop(socket.AF_INET, raw[::-1])
+    words = struct.unpack("<4I", raw)
+    return socket.inet_ntop(socket.AF_INET6, struct.pack(">4I", *words))
+
+
+def _rows(path: str, *, v6: bool, state: str) -> list[Socket]:
+    raw = Path(path).read_text(encoding="ascii")
+    found: list[Socket] = []
+    for line in raw.splitlines()[1:]:
+        fields = line.split()
+        if len(fields) < 10 or fields[3] != state:  # columns of the table
+            continue
+        address, _, port = fields[1].rpartition(":")
+        found.append(
+            Socket(
+                address=_address(address, v6=v6),
+                port=int(port, 16),
+                uid=int(fields[7]),
+                inode=int(fields[9]),
+                v6=v6,
+            )
+        )
+    return found
+
+
+def listening(port: int | None = None) -> list[Socket]:
+    """Who listens, from the kernel's tables; OSError when they may not be read.
+
+    A connect would also succeed on a stopped process, and a bind on a shared port: neither tells.
+    """
+    rows = _rows("/proc/net/tcp", v6=False, state=_LISTEN)
+    if Path("/proc/net/tcp6").exists():
+        rows += _rows("/proc/net/tcp6", v6=True, state=_LISTEN)
+    return [row for row in rows if port is None or row.port == port]
+
+
+def claimants(host: str, port: int) -> list[Socket]:
+    """The listeners that would answer for `host`:`port`, or keep somebody else from it."""
+    wild = ("0.0.0.0", "::")  # noqa: S104 - read here, never bound
+    return [
+        row for row in listening(port) if host in wild or row.address == host or row.address in wild
+    ]
+
+
+def established(port: int) -> int:
+    """How many connections to this local port are open."""
+    rows = _rows("/proc/net/tcp", v6=False, state=_ESTABLISHED)
+    if Path("/proc/net/tcp6").exists():
+        rows += _rows("/proc/net/tcp6", v6=True, state=_ESTABLISHED)
+    return sum(row.port == port for row in rows)
+
+
+def holders(inodes: set[int]) -> dict[int, set[int]]:
+    """inode → every pid that holds that socket. An inode nobody visible holds is missing."""
+    wanted = {f"socket:[{inode}]": inode for inode in inodes}
+    found: dict[int, set[int]] = {}
+    for pid in pids():
+        try:
+            names = os.listdir(f"/proc/{pid}/fd")
+        except OSError:
+            continue
+        for name in names:
+            inode = wanted.get(link(f"/proc/{pid}/fd/{name}") or "")
+            if inode is not None:
+                found.setdefault(inode, set()).add(pid)
+    return found
+
+
+def owners(port: int) -> set[int]:
+    """The pids that hold a listening socket on this port, as far as they can be seen."""
+    rows = listening(port)
+    held = holders({row.inode for row in rows}) if rows else {}
+    return set().union(*held.values()) if held else set()
