@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +16,24 @@ GATE_DEADLINE_S = 2.0
 """How long the gate gives each of the cheap checks, in seconds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What a person asks about one id: what is read, how it comes out, what helps.
+
+    `runner explain` and the reference are made of it, so it stands where the rules themselves do.
+    A rule that is empty cannot come out.
+    """
+
+    id: str
+    reads: str
+    passes: str
+    warns: str = ""
+    fails: str = ""
+    unknown: str = ""
+    skipped: str = ""
+    remedies: tuple[str, ...] = ()
+
+
 class Check(BaseModel, ABC):
     """A question with its blast radius, its own deadline and one verb."""
 
@@ -24,6 +43,8 @@ class Check(BaseModel, ABC):
     radius: ClassVar[BlastRadius]
     cheap: ClassVar[bool] = False
     """Whether the gate asks it again right before the stop."""
+    explains: ClassVar[tuple[Explained, ...]] = ()
+    """Every id that this check reports, in words."""
 
     kind: str
     deadline_s: float = 5.0
