@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,11 +85,14 @@ def established(port: int) -> int:
     return sum(row.port == port for row in rows)
 
 
-def holders(inodes: set[int]) -> dict[int, set[int]]:
-    """inode → every pid that holds that socket. An inode nobody visible holds is missing."""
+def holders(inodes: set[int], among: Iterable[int] | None = None) -> dict[int, set[int]]:
+    """inode → every pid that holds that socket. An inode nobody visible holds is missing.
+
+    `among` limits the look to some pids: all of a busy machine takes many milliseconds.
+    """
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, set[int]] = {}
-    for pid in pids():
+    for pid in pids() if among is None else among:
         try:
             names = os.listdir(f"/proc/{pid}/fd")
         except OSError:
@@ -100,8 +104,11 @@ def holders(inodes: set[int]) -> dict[int, set[int]]:
     return found
 
 
-def owners(port: int) -> set[int]:
-    """The pids that hold a listening socket on this port, as far as they can be seen."""
+def owners(port: int, among: Iterable[int] | None = None) -> set[int]:
+    """The pids that hold a listening socket on this port, as far as they can be seen.
+
+    With `among`, only those of these pids that do.
+    """
     rows = listening(port)
-    held = holders({row.inode for row in rows}) if rows else {}
+    held = holders({row.inode for row in rows}, among) if rows else {}
     return set().union(*held.values()) if held else set()

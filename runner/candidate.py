@@ -122,7 +122,7 @@ class Candidate:
 
     def owns(self, port: int) -> bool:
         """Whether a process of this candidate listens there: an answer alone may be a stranger's."""
-        return bool(proc.owners(port) & set(self._keeper.look().left))
+        return bool(proc.owners(port, among=self._keeper.look().left))
 
     def ready(
         self, asked: Mapping[str, Any], port: int, *, within: float, stop: Nothing, watch: Nothing
