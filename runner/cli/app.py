@@ -57,6 +57,9 @@ VERBS = {
     "doctor": Verb(
         SET_UP, "runner.cli.doctor:doctor", "Which config is used, and what is missing."
     ),
+    "install-units": Verb(
+        SET_UP, "runner.cli.installing:install_units", "systemd units and polkit rule for this box."
+    ),
     "list": Verb(SET_UP, "runner.cli.listing:list_jobs", "The jobs there are."),
     "schema": Verb(
         SET_UP, "runner.cli.schema:schema", "JSON Schema of runner.toml and of job files."
