@@ -1,7 +1,7 @@
 """Sends one measured request and writes down what came back: one fresh connection, no retry.
 
-It blocks until the reply is whole, the deadline is over, or the server is gone; whoever wants to
-leave earlier ends the server."""
+It blocks until the reply is whole, the deadline is over, or the server is gone (a server that falls
+silent half-way is given as long again); whoever wants to leave earlier ends the server."""
 
 import json
 import time
@@ -90,11 +90,11 @@ class Asker:
                 for event in self._events(response, streams=asked.streams):
                     spent = time.monotonic() - began
                     if spent > within_s:
-                        reply.wrong = f"no whole answer within {within_s:g} s"
+                        reply.wrong = f"no whole answer within {within_s:.3g} s"
                         break
                     self._take(reply, event, spent)
         except httpx.TimeoutException:
-            reply.wrong = f"no answer within {within_s:g} s"
+            reply.wrong = f"no answer within {within_s:.3g} s"
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             reply.wrong = wire.why(error)
         return reply

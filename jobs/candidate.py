@@ -71,6 +71,9 @@ def resolve(
     fields |= {"command": base.argv, "args": (), "env": base.env, "cwd": base.cwd}
     server = KINDS[kind].model_construct(**fields)
     command = server.command_line()
+    if kind != "llamacpp" and like is not None and str(chosen) not in " ".join(command.argv):
+        what = f"is {chosen}, but the command of {like} does not say so"
+        raise _wrong(job, "port", what, "change the flag that names its port, with set")
     if faults := flags.faults(command.argv, table):
         raise _wrong(job, "like" if like else "command", *faults[0])
     command = replace(command, env=_seen(command, table))

@@ -184,13 +184,18 @@ def faults(argv: Sequence[str], flags: Flags) -> list[tuple[str, str]]:
             continue
         first = seen.setdefault(flag, piece)
         if first is not piece and not flag.repeats:
-            both = f"`{' '.join(first.words)}` and `{' '.join(piece.words)}`"
+            both = f"`{_shown(first, flag)}` and `{_shown(piece, flag)}`"
             wrong.append(
                 (f"{both} are the same flag; only the last would count", "keep one of them")
             )
         if fault := _misread(piece, flag):
             wrong.append(fault)
     return wrong
+
+
+def _shown(piece: Piece, flag: Flag) -> str:
+    """A flag as it was given; free text may be a secret, and is left out."""
+    return piece.name if flag.kind == "text" else " ".join(piece.words)
 
 
 def _misread(piece: Piece, flag: Flag) -> tuple[str, str] | None:

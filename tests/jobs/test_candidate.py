@@ -156,6 +156,17 @@ def test_an_openai_server_is_executed_as_written(tmp_path: Path) -> None:
     assert resolved.command.argv == ("/opt/serve", "--port", "8081")
 
 
+def test_an_openai_server_like_production_needs_its_port_set(tmp_path: Path) -> None:
+    """Which flag names it only the job knows; without it, it would take production's."""
+    live, production = Command(("/opt/serve", "--listen", "8000")), OpenAI(port=8000)
+    text = DESIGN.replace('"-fit" = "off" }', '"-fit" = "off", "--listen" = 8081 }')
+    resolved = resolve(job(tmp_path, text), {"llm": live}, {"llm": production})
+    assert resolved.command.argv[:3] == ("/opt/serve", "--listen", "8081")
+    loaded = job(tmp_path)
+    with pytest.raises(ConfigError, match="is 8081, but the command of llm does not say so"):
+        resolve(loaded, {"llm": live}, {"llm": production})
+
+
 @pytest.mark.parametrize(
     ("live", "expected"),
     [

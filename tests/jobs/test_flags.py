@@ -110,6 +110,12 @@ def test_what_the_server_would_misread_is_told(argv: tuple[str, ...], said: str)
     assert any(said in message for message, _ in faults(("x", *argv), FLAGS))
 
 
+def test_a_fault_never_repeats_free_text() -> None:
+    """A key given twice is told without the key."""
+    ((message, _),) = faults(("x", "--api-key", "sk-1", "--api-key", "sk-2"), FLAGS)
+    assert message.startswith("`--api-key` and `--api-key` are the same flag")
+
+
 def test_a_sound_command_line_has_no_faults() -> None:
     """Among them repeated adapters, negative and decimal numbers."""
     assert faults(LIVE, FLAGS) == []
