@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 
 from preflight.box import Box, FileFact, GgufFact
 from preflight.check import Check, Deadline
-from preflight.gguf import ShardName, shard_name
 from preflight.paths import Trouble, beside, gguf_trouble, swept, trouble_of
+from preflight.shard_names import ShardName, shard_name
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import named, size, when
 

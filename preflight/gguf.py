@@ -10,11 +10,10 @@ tensor, padding to `general.alignment`, the data. Everything is little-endian.
 
 from __future__ import annotations
 
-import re
 import struct
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -53,15 +52,19 @@ _SCALARS = {
 }
 
 Scalar = int | float | bool | str
-_SHARD = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """A list in the metadata; its values only where they are few numbers."""
+    """A list in the metadata; its values only where they are few numbers.
+
+    `start` and `end` are where its items lie in the file, in bytes.
+    """
 
     count: int
     values: tuple[Scalar, ...] | None = None
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
 
 
 Value = Scalar | Array
@@ -117,31 +120,6 @@ class BadGguf:
 
     why: str
     at: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardName:
-    """A path of the form STEM-00001-of-00033.gguf: llama.cpp derives all others from the first."""
-
-    stem: str
-    number: int
-    count: int
-
-    def path(self, number: int) -> str:
-        """The path of the shard with this number, counted from 1."""
-        return f"{self.stem}-{number:05d}-of-{self.count:05d}.gguf"
-
-    def paths(self) -> tuple[str, ...]:
-        """Every path of the set, in order."""
-        return tuple(self.path(number) for number in range(1, self.count + 1))
-
-
-def shard_name(path: str) -> ShardName | None:
-    """What the name says about a set of shards; None for a file that stands alone."""
-    match = _SHARD.fullmatch(path)
-    if match is None or not 1 <= int(match["number"]) <= int(match["count"]):
-        return None
-    return ShardName(match["stem"], int(match["number"]), int(match["count"]))
 
 
 class _Bad(Exception):
@@ -253,14 +231,16 @@ def _array(window: _Window) -> Array:
         raise _Bad(f"a list of values of unknown type {kind}", at)
     if count * width > window.size - window.place:
         raise _Bad(f"a list of {count} values does not fit into the file", at)
+    start = window.place
     if shape is None:
         window.skip_texts(count)
-        return Array(count)
+        return Array(count, None, start, window.place)
     if count > _KEPT_NUMBERS:
         window.skip(count * width)
-        return Array(count)
+        return Array(count, None, start, window.place)
     window.keep(count * 8)
-    return Array(count, tuple(window.take(shape) for _ in range(count)))
+    values = tuple(window.take(shape) for _ in range(count))
+    return Array(count, values, start, window.place)
 
 
 def _value(window: _Window) -> Value:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from preflight.gguf import Array, BadGguf, Header, read_header, shard_name
+from preflight.gguf import Array, BadGguf, Header, read_header
+from preflight.shard_names import shard_name
 from tests.preflight.ggufs import gguf, text
 
 KEYS = {
