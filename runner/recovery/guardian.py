@@ -18,7 +18,8 @@ from preflight.proc import Ident
 from runner.recovery import recipe, state, wire, world
 from runner.recovery.notify import notify
 from runner.recovery.recover import Recovered, recover
-from runner.until import Clock, RealClock, TimedOut, rest, until
+from runner.recovery.unit import UnitClock
+from runner.until import Clock, TimedOut, rest, until
 
 CLEAR_S = 20.0
 TICK_S = 1.0
@@ -230,4 +231,4 @@ def guard(state_dir: Path, run: str) -> Recovered | None:
     """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _noted)
-    return Guardian(state_dir, run, clock=RealClock()).guard()
+    return Guardian(state_dir, run, clock=UnitClock(lambda: _SIGNALS)).guard()

@@ -11,7 +11,7 @@ from typing import Any
 
 from preflight import proc
 from preflight.proc import Ident
-from runner.recovery import wire, world
+from runner.recovery import unit, wire, world
 from runner.until import Clock, Hopeless, TimedOut, until
 
 READY_WITHIN_S = 15.0
@@ -43,6 +43,7 @@ class Keeper:
             self._lines.send(asked)
             said = self._lines.receive()
         except (OSError, ValueError) as error:
+            self._lines.close()  # an answer that comes late must not be taken for the next one
             raise KeeperGone(
                 f"the guardian (pid {self.who.pid}) does not answer: {error}"
             ) from error
@@ -89,8 +90,31 @@ class Keeper:
 def summon(state_dir: Path, run: str, *, clock: Clock) -> Keeper:
     """Start the guardian of a run and wait for its acknowledgement. Raises KeeperGone.
 
-    The obligation and the state must be on disk already: it refuses to guard nothing.
+    The obligation and the state must be on disk already: it refuses to guard nothing. A run that
+    is a unit of systemd's has its guardian be one too: a child would die with the run.
     """
+    name = unit.guardian_of(run)
+    if unit.in_a_run() and unit.loaded(name):
+        return _summon_unit(state_dir, run, name, clock)
+    return _summon_child(state_dir, run, clock)
+
+
+def _summon_unit(state_dir: Path, run: str, name: str, clock: Clock) -> Keeper:
+    """Its start is its acknowledgement: systemd waits until it says that it is ready."""
+    try:
+        unit.start(name)
+    except unit.Refused as error:
+        raise KeeperGone(f"{name} did not start: {error}") from error
+    try:
+        return until(
+            lambda: _answering(state_dir / "runs" / run), within=ANSWER_WITHIN_S, clock=clock
+        )
+    except TimedOut as error:
+        raise KeeperGone(f"{name} has started and does not answer") from error
+
+
+def _summon_child(state_dir: Path, run: str, clock: Clock) -> Keeper:
+    """A process in a session of its own, which outlives the run."""
     directory = state_dir / "runs" / run
     child = world.spawn(
         [
@@ -108,16 +132,6 @@ def summon(state_dir: Path, run: str, *, clock: Clock) -> Keeper:
         log=directory / "guardian.log",
     )
 
-    def acknowledged() -> Keeper | None:
-        try:
-            lines = wire.Lines(wire.connect(directory, ANSWER_WITHIN_S))
-            lines.send({"do": "hello"})
-            said = lines.receive() or {}
-        except (OSError, ValueError):
-            return None
-        who = Ident.from_json(said.get("who"))
-        return Keeper(lines, who, said.get("cgroup")) if who is not None else None
-
     def died() -> str | None:
         if child.poll() is None:
             return None
@@ -125,10 +139,28 @@ def summon(state_dir: Path, run: str, *, clock: Clock) -> Keeper:
         return f"exit code {child.returncode}: {text[-300:]}"
 
     try:
-        return until(acknowledged, within=READY_WITHIN_S, clock=clock, every=0.005, hopeless=died)
+        return until(
+            lambda: _answering(directory),
+            within=READY_WITHIN_S,
+            clock=clock,
+            every=0.005,
+            hopeless=died,
+        )
     except (TimedOut, Hopeless, OSError) as error:
         child.kill()
         child.wait()
         raise KeeperGone(f"the guardian did not acknowledge: {error}") from error
     finally:
         child.returncode = child.returncode or 0  # nobody here waits for it: it outlives the run
+
+
+def _answering(directory: Path) -> Keeper | None:
+    """The guardian that listens in a run's directory, once it says who it is."""
+    try:
+        lines = wire.Lines(wire.connect(directory, ANSWER_WITHIN_S))
+        lines.send({"do": "hello"})
+        said = lines.receive() or {}
+    except (OSError, ValueError):
+        return None
+    who = Ident.from_json(said.get("who"))
+    return Keeper(lines, who, said.get("cgroup")) if who is not None else None

@@ -1,0 +1,74 @@
+"""What we are to systemd: the unit we run in, the guardian's own, and time as both count it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from preflight import proc
+from runner.recovery import world
+from runner.recovery.notify import alive, notify
+from runner.until import RealClock
+
+EXTEND_S = 30
+"""What a stop is granted beyond each look: a restore is never cut, however long a model loads."""
+
+_RUN = re.compile(r"runner-run@[^/]+\.service")
+_ASK_WITHIN_S = 10.0
+_START_WITHIN_S = 45.0  # the unit itself gives up sooner, and says why
+
+
+class Refused(Exception):
+    """systemd does not start the unit; the text says why."""
+
+
+def own() -> str | None:
+    """The unit that this process runs in, None outside systemd."""
+    return proc.unit_of(proc.cgroup(os.getpid()))
+
+
+def in_a_run() -> bool:
+    """Whether this process is a run that systemd started, so that it dies with that unit."""
+    return _RUN.fullmatch(own() or "") is not None
+
+
+def guardian_of(run: str) -> str:
+    """The unit of a run's guardian."""
+    return f"runner-guardian@{run}.service"
+
+
+def loaded(name: str) -> bool:
+    """Whether systemd has this unit or its template. Without systemd there is none."""
+    if not Path("/run/systemd/system").is_dir():
+        return False
+    argv = ["systemctl", "show", "--property=LoadState", "--value", "--", name]
+    code, said = world.quiet(argv, within=_ASK_WITHIN_S)
+    return code == 0 and said == "loaded"
+
+
+def start(name: str, *, block: bool = True) -> None:
+    """Start a unit, and wait until it says that it is ready where `block`. Raises Refused."""
+    wait = [] if block else ["--no-block"]
+    argv = ["systemctl", "--no-ask-password", "start", *wait, "--", name]
+    code, said = world.quiet(argv, within=_START_WITHIN_S)
+    if code != 0:
+        raise Refused(said.partition("\n")[0] or f"systemctl answers {code}")
+
+
+class UnitClock(RealClock):
+    """The machine's clock. Whoever waits by it does something, and systemd is told so.
+
+    `stopping` says whether an end was asked for: then the stop is granted more time at each look,
+    unless the machine itself goes down, which nothing of ours may hold up.
+    """
+
+    def __init__(self, stopping: Callable[[], object]) -> None:
+        self._stopping = stopping
+
+    def pause(self, seconds: float, wake: Sequence[int] = ()) -> set[int]:
+        """As every clock's, telling systemd first."""
+        if alive() and self._stopping() and not world.shutting_down():
+            notify(f"EXTEND_TIMEOUT_USEC={EXTEND_S * 1_000_000}")
+        return super().pause(seconds, wake)
