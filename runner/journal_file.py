@@ -80,6 +80,50 @@ _STEPS = (
     CREATE TABLE loads (n INTEGER PRIMARY KEY, service TEXT NOT NULL, seconds REAL NOT NULL);
     CREATE INDEX loads_of_service ON loads (service, n);
     """,
+    """
+    CREATE TABLE slots (
+        job TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        due TEXT NOT NULL,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        run TEXT,
+        trigger TEXT NOT NULL,
+        back_by REAL,
+        changed REAL NOT NULL,
+        story TEXT,
+        PRIMARY KEY (job, at)
+    ) WITHOUT ROWID;
+    CREATE INDEX slots_open ON slots (at)
+        WHERE state IN ('due', 'waiting', 'starting', 'running');
+    CREATE TABLE pauses (
+        job TEXT PRIMARY KEY,
+        until REAL,
+        reason TEXT NOT NULL,
+        since REAL NOT NULL,
+        by TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE planned (
+        job TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        since REAL NOT NULL,
+        by TEXT NOT NULL,
+        PRIMARY KEY (job, at)
+    ) WITHOUT ROWID;
+    CREATE TABLE pins (
+        owner TEXT NOT NULL,
+        path TEXT NOT NULL,
+        pin TEXT NOT NULL,
+        how TEXT NOT NULL,
+        inode INTEGER NOT NULL,
+        size INTEGER NOT NULL,
+        mtime_ns INTEGER NOT NULL,
+        since REAL NOT NULL,
+        by TEXT NOT NULL,
+        PRIMARY KEY (owner, path)
+    ) WITHOUT ROWID;
+    CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+    """,
 )
 SCHEMA = len(_STEPS)
 

@@ -32,6 +32,21 @@ class Rows:
         self.suspect = suspect
         """What was wrong with the file found, if it had to be moved aside."""
 
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The open file, for another page of the same journal."""
+        return self._db
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies."""
+        return self._path
+
+    @property
+    def zone(self) -> tzinfo | None:
+        """The timezone in which times are written; None: the box's own."""
+        return self._zone
+
     def __enter__(self) -> Self:
         """Nothing to do: it is open already."""
         return self

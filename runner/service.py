@@ -31,7 +31,6 @@ class Service(Server, ABC):
 
     reserved: ClassVar[Mapping[str, str]] = {
         **ServerFields.reserved,
-        "pin": f"pinning {LATER}",
         "load_after": f"loading models after the start {LATER}",
     }
 
@@ -44,6 +43,11 @@ class Service(Server, ABC):
     keep_up: Literal[False] = Field(
         default=False,
         description="Reserved: start it also when it went down without a run having stopped it.",
+    )
+    pin: Annotated[bool, Field(strict=True)] = Field(
+        default=False,
+        description="Whether its files are to be pinned, so that the way back is always there: "
+        "`runner pin` makes the pins, and preflight asks for them.",
     )
     fallback: tuple[Fallback, ...] = Field(
         default=(), description="What to start instead, in order, when it cannot be started again."

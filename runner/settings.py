@@ -5,6 +5,7 @@ Knows where things are and who is told; must not know what a job is or how a ser
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import date, time
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 from zoneinfo import ZoneInfo
@@ -20,6 +21,7 @@ from jobs.names import bad_name
 from jobs.toml_lines import Document, Key
 from runner import __version__, where
 from runner.recovery import lock
+from runner.schedule.cron import checked
 from runner.service import LATER, AnyService, Service
 
 __all__ = [
@@ -52,12 +54,22 @@ def _job_name(name: str) -> str:
     return name
 
 
-def _cron(text: str) -> str:
-    if len(text.split()) != 5:
+def _blackout(span: str) -> str:
+    first, dots, last = span.partition("..")
+    parts = (first, last) if dots else (first,)
+    try:
+        if ":" in span:
+            begin, _, end = span.partition("-")
+            return f"{time.fromisoformat(begin):%H:%M}-{time.fromisoformat(end):%H:%M}"
+        days = [date.fromisoformat(part) for part in parts]
+    except ValueError:
         raise ValueError(
-            'is no cron expression; write minute hour day month weekday, such as "0 0 * * *"'
-        )
-    return text
+            "is no blackout; write a date, a span of dates such as "
+            '"2026-12-24..2026-12-26", or of times such as "08:00-20:00"'
+        ) from None
+    if days != sorted(days):
+        raise ValueError("ends before it begins; write the earlier date first")
+    return span
 
 
 ClockTime = Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
@@ -69,7 +81,7 @@ class Schedule(Model):
     reserved: ClassVar[Mapping[str, str]] = {"heartbeat": f"a dead man's switch {LATER}"}
 
     job: Annotated[str, AfterValidator(_job_name)] = Field(description="Name of the job.")
-    cron: Annotated[str, AfterValidator(_cron)] = Field(
+    cron: Annotated[str, AfterValidator(checked)] = Field(
         description="Minute hour day month weekday, in `timezone`."
     )
     late_by: Duration = Field(
@@ -91,8 +103,10 @@ class Schedule(Model):
         default=(Seconds(43200), Seconds(14400), Seconds(3600), Seconds(600)),
         description="How long before the slot to look whether the job could run.",
     )
-    blackout: tuple[Annotated[str, Field(pattern=r"^\d\d:\d\d-\d\d:\d\d$")], ...] = Field(
-        default=(), description='Spans in which no run begins, such as "08:00-20:00".'
+    blackout: tuple[Annotated[str, AfterValidator(_blackout)], ...] = Field(
+        default=(),
+        description='Dates and spans whose slots are skipped, such as "2026-12-24", '
+        '"2026-12-24..2026-12-26" or "08:00-20:00".',
     )
 
 
@@ -160,6 +174,9 @@ class Settings(Model):
     schedule: tuple[Schedule, ...] = Field(default=(), description="Which job runs when.")
     alerts: Alerts = Field(default_factory=Alerts, description="Who is told, and how.")
     gpu: Gpu = Field(default_factory=Gpu, description="How the GPU is read.")
+    contact: str | None = Field(
+        default=None, description="Whom to ask about what runs reserve, as others are told it."
+    )
 
     @property
     def zone(self) -> ZoneInfo:

@@ -173,7 +173,6 @@ def test_a_configuration_of_a_newer_version_names_both_versions(config: Path) ->
             "supervisor",
             "`docker` is not in this version",
         ),
-        ("pin = true\nport = 1", "port", "pinning is not in this version"),
         ("keep_up = true\nport = 1", "port", "production.keep_up"),
         ('kind = "apprise"', "kind    =", "`apprise` is not in this version"),
         ('heartbeat = "x"\njob = "a"', "job", "a dead man's switch is not in this version"),

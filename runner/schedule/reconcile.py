@@ -1,0 +1,166 @@
+"""Every slot has a row: what became due since the last look, also what nobody was awake for.
+
+Level-triggered: it does not matter who or what wakes it. Pure apart from the ledger it is handed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from runner.schedule.cron import Cron
+from runner.schedule.ledger import Ledger
+from runner.schedule.moments import Gap, Moment, gap
+from runner.schedule.slots import Slot, State
+from runner.schedule.windows import GRACE_S, ON_TIME_S
+from runner.settings import Schedule, Settings
+from runner.words import clock, duration, iso
+
+AUDITED = timedelta(hours=48)
+_ALIVE = "alive"
+_SEEN = "seen:"
+_FIRST = "first-seen:"
+_FARTHEST = timedelta(days=35)
+_MOST = 20_000
+"""So many slots of one row are reconstructed one by one; older ones share the oldest's row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One `[[schedule]]`, ready to be asked."""
+
+    name: str
+    schedule: Schedule
+    cron: Cron
+
+    @property
+    def job(self) -> str:
+        """Its job."""
+        return self.schedule.job
+
+
+def rows(settings: Settings) -> tuple[Row, ...]:
+    """The schedule in the order of the file, which is the order of firing."""
+    zone = settings.zone
+    return tuple(
+        Row(f"{one.job} {one.cron} {settings.timezone}", one, Cron(one.cron, zone))
+        for one in {f"{one.job} {one.cron}": one for one in settings.schedule}.values()
+    )
+
+
+class Reconciler:
+    """Finds what is due. Remembers in the ledger until when each row was looked at."""
+
+    def __init__(self, ledger: Ledger, zone: ZoneInfo) -> None:
+        self._ledger, self._zone = ledger, zone
+        self._before: Moment | None = None
+        self.slept: str | None = None
+        """Why nobody looked before this look; None where nothing was slept through."""
+        self.gap: Gap | None = None
+
+    def due(self, rows: Sequence[Row], now: Moment) -> list[Slot]:
+        """Claim every slot that became due since the last look; those that are ours to decide.
+
+        Older slots of a row that were slept through are written down as missed at once, and given
+        back too: a run that comes late is for the newest only.
+        """
+        self._take_note(now)
+        seen: Mapping[str, float] = self._ledger.facts(_SEEN)
+        found = list(self._planned(now))
+        for row in rows:
+            begin = seen.get(row.name)
+            if begin is not None:  # else new: what was due before it was written is nobody's debt
+                found += self._of_row(row, datetime.fromtimestamp(begin, UTC), now)
+        claimed = self._ledger.claim(found) if found else []
+        new = {row.name for row in rows} - set(seen)
+        self._ledger.remember(
+            **{f"{_SEEN}{row.name}": max(now.wall, seen.get(row.name, 0.0)) for row in rows},
+            **{f"{_FIRST}{name}": now.wall for name in new},
+            **{_ALIVE: now.to_json()},
+        )
+        for planned in self._ledger.planned():
+            if planned.at <= now.wall:
+                self._ledger.unplan(planned.job, planned.at)
+        return claimed
+
+    def _take_note(self, now: Moment) -> None:
+        """Whether time was lost, or set, since the last look of whoever looked."""
+        before, same = self._before, True
+        if before is None:
+            said, same = self._ledger.fact(_ALIVE), False
+            before = Moment.from_json(said) if said else None
+        self._before = now
+        self.gap = None
+        self.slept = None
+        if before is None:
+            return
+        self.gap = gap(before, now, same_process=same)
+        if self.gap is None:
+            return
+        since = clock(iso(before.at, self._zone))
+        self.slept = f"{self.gap.said} (last look at {since})"
+        if self.gap.jump < 0:
+            self._set_back(now)
+
+    def _set_back(self, now: Moment) -> None:
+        """These times will come again: what has not run is due again then."""
+        self._ledger.forget_unrun_after(now.wall)
+        seen = self._ledger.facts(_SEEN)
+        self._ledger.remember(
+            **{f"{_SEEN}{name}": min(float(at), now.wall) for name, at in seen.items()}
+        )
+
+    def _of_row(self, row: Row, begin: datetime, now: Moment) -> Iterator[Slot]:
+        nearest = max(begin, now.at - _FARTHEST)
+        times = list(row.cron.between(nearest, now.at))[-_MOST:]
+        for place, at in enumerate(times):
+            newest = place == len(times) - 1
+            yield self._slot(row.job, at, now, newest=newest)
+        if nearest > begin and (first := row.cron.after(begin)) and first < nearest:
+            slot = self._slot(row.job, first, now, newest=False)
+            yield replace(slot, reason=f"{slot.reason}; so were all until {nearest:%Y-%m-%d}")
+
+    def _slot(self, job: str, at: datetime, now: Moment, *, newest: bool) -> Slot:
+        late = now.wall - at.timestamp()
+        slot = Slot(
+            job=job,
+            at=int(at.timestamp()),
+            due=iso(at, self._zone),
+            state=State.DUE,
+            trigger="schedule" if late <= GRACE_S else "catch-up",
+            changed=now.wall,
+            reason=self.slept or "" if late > ON_TIME_S else "",
+        )
+        if newest or late <= GRACE_S:
+            return slot
+        why = self.slept or f"nobody looked for {duration(late)}"
+        return replace(slot, state=State.MISSED, reason=f"{why}; a later slot counts")
+
+    def _planned(self, now: Moment) -> Iterator[Slot]:
+        for planned in self._ledger.planned():
+            if planned.at <= now.wall:
+                at = datetime.fromtimestamp(planned.at, UTC)
+                slot = self._slot(planned.job, at, now, newest=True)
+                story = (
+                    f"asked for by {planned.by} at {clock(iso(_at(planned.since), self._zone))}",
+                )
+                yield replace(slot, trigger="manual", story=story)
+
+    def audit(self, rows: Sequence[Row], now: Moment) -> list[Slot]:
+        """Slots of the last 48 h that have no row, which should never be: written down as missed."""
+        found: list[Slot] = []
+        seen: Mapping[str, float] = self._ledger.facts(_FIRST)
+        for row in rows:
+            since = datetime.fromtimestamp(float(seen.get(row.name, now.wall)), UTC)
+            begin = max(since, now.at - AUDITED)
+            known = self._ledger.known(row.job, begin.timestamp(), now.wall)
+            for at in row.cron.between(begin, now.at):
+                if int(at.timestamp()) not in known:
+                    slot = self._slot(row.job, at, now, newest=False)
+                    why = "found by the nightly audit: it had no row"
+                    found.append(replace(slot, state=State.MISSED, reason=why))
+        return self._ledger.claim(found)
+
+
+def _at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
