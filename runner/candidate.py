@@ -14,9 +14,10 @@ from jobs.servers.base import Command
 from preflight import proc
 from preflight.proc import Ident
 from runner.recovery import probe, world
-from runner.recovery.keeper import Keeper, KeeperGone
+from runner.recovery.drive_process import SERVICE
+from runner.recovery.keeper import Keeper, KeeperGone, Kept
 from runner.recovery.probe import Look
-from runner.recovery.progress import Progress, first_fatal
+from runner.recovery.progress import LogWatch, Progress
 from runner.until import Clock, Hopeless, Stopped, TimedOut, until
 
 POLL_S = 0.02
@@ -59,7 +60,7 @@ class Candidate:
     ) -> None:
         """`fatal` are patterns of log lines after which waiting is pointless."""
         self._command, self._run, self._keeper, self._clock = command, run, keeper, clock
-        self._log, self._fatal = log, list(fatal)
+        self._log, self._lines = log, LogWatch(log, fatal)
         self._secrets = dict(secrets or {})
         self._pidfd: int | None = None
         self._progress = Progress(clock)
@@ -69,6 +70,7 @@ class Candidate:
     def start(self) -> None:
         """Have the keeper start it, tagged with the run. Raises CandidateFailed, KeeperGone."""
         environment = world.scrubbed(os.environ) | dict(self._command.env) | self._secrets
+        environment.pop(SERVICE, None)  # production's own, where the command is made from its
         started = self._keeper.spawn(
             self._command.argv,
             environment=environment | {proc.TAG: self._run},
@@ -101,8 +103,7 @@ class Candidate:
             code = self._keeper.look().exit
         except KeeperGone as gone:
             return str(gone)
-        lines = self.log_text().splitlines()
-        said = first_fatal(lines, self._fatal) or (lines[-1].strip() if lines else "")
+        said = self._lines.end() or self._lines.last_line
         how = f"exit code {code}" if code is None or code >= 0 else f"signal {-code}"
         return f"ended ({how})" + (f": {said}" if said else "")
 
@@ -113,7 +114,7 @@ class Candidate:
         if self._clock.now() < self._next_look:
             return None
         self._next_look = self._clock.now() + 0.2
-        if fatal := first_fatal(self.log_text().splitlines(), self._fatal):
+        if fatal := self._lines.look():
             return fatal
         size = self._log.stat().st_size if self._log.exists() else 0
         pids = {self.who.pid} if self.who else set()
@@ -191,14 +192,31 @@ class Candidate:
                 if self._emptied(within):
                     break
                 notes.append(f"candidate: {words}")
-        if self._keeper.look().left:
-            self._keeper.kill()
-            self._emptied(KILL_S)
         kept = self._keeper.look()
+        if kept.left:
+            if self.who is not None and not proc.alive(self.who):
+                pids = ", ".join(map(str, kept.left))
+                notes.append(f"candidate: left pid {pids} behind; killed")
+            kept = self._killed()
         if self._pidfd is not None:
             os.close(self._pidfd)
             self._pidfd = None
         return Ended(kept.exit, self._clock.now() - began, tuple(notes), kept.left)
+
+    def _killed(self) -> Kept:
+        """Kill until nothing of it lives: a death takes a moment, and a fork bomb more than one."""
+
+        def gone() -> Kept | None:
+            kept = self._keeper.look()
+            if not kept.left:
+                return kept
+            self._keeper.kill()
+            return None
+
+        try:
+            return until(gone, within=KILL_S, clock=self._clock, every=POLL_S)
+        except TimedOut:
+            return self._keeper.look()
 
     def _emptied(self, within: float) -> bool:
         """Whether its first process went in time; what that left behind is killed, not waited for."""

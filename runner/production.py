@@ -17,7 +17,7 @@ from preflight.proc import Ident
 from preflight.rings import Gate
 from runner.recovery import probe
 from runner.recovery.drivers import Standing, driver
-from runner.recovery.keeper import Keeper
+from runner.recovery.keeper import Keeper, KeeperGone
 from runner.recovery.probe import Look
 from runner.recovery.recipe import Recipe
 from runner.recovery.state import StateFile
@@ -257,36 +257,49 @@ def stop(
 ) -> dict[str, Halt]:
     """Stop the services, last first, each with its proofs.
 
-    Raises StopRefused before anything was asked to stop (an old gate, a dead guardian, a state
-    file that cannot be written), StopFailed after.
+    Raises StopRefused while nothing was asked to stop (an old gate, a guardian that does not
+    answer, a state file that cannot be written, a supervisor that does not accept it), StopFailed
+    after.
     """
+    try:
+        keeper.look()  # one that was stopped lives too, and guards nothing
+    except KeeperGone as gone:
+        raise StopRefused(str(gone)) from gone
     if not gate.fresh(clock.now()):
         raise StopRefused("the gate is older than 10 s")
-    if not keeper.alive:
-        raise StopRefused("the guardian has died")
     halts: dict[str, Halt] = {}
     asked: dict[str, Any] = {}
     for one in reversed(found):
-        stopping = Stop(one.recipe, driver(one.recipe), clock)
+        name, drive = one.service.name, driver(one.recipe)
+        stopping = Stop(one.recipe, drive, clock)
         stopping.family |= one.family
-        asked[one.service.name] = {
+        asked[name] = {
             "stop_asked": True,
             "stopped": clock.wall().timestamp(),
-            "token": one.standing.token,
+            "token": drive.standing().token,  # of now: it may have been restarted since the survey
             "family": [who.to_json() for who in sorted(stopping.family, key=lambda who: who.pid)],
         }
         _note_stop(memory, asked, first=len(asked) == 1)
-        say(f"stopping {one.service.name}")
+        say(f"stopping {name}")
         halt = stopping.run()
-        halts[one.service.name] = halt
+        halts[name] = halt
         for note in halt.notes:
             say(note)
+        if halt.refused:
+            _take_back(memory, asked, name)
+            raise (StopFailed if asked else StopRefused)(halt.finding)
         if not halt.stopped:
             raise StopFailed(halt.finding)
     members = {who.pid for one in found for who in one.family}
     if finding := _memory_back(members, box, clock):
         raise StopFailed(finding)
     return halts
+
+
+def _take_back(memory: StateFile, asked: dict[str, Any], name: str) -> None:
+    """The supervisor refused: this service was asked nothing, and is not ours to restart."""
+    del asked[name]
+    memory.note(phase="stopping" if asked else "armed", services=dict(asked))
 
 
 def _note_stop(memory: StateFile, asked: Mapping[str, Any], *, first: bool) -> None:

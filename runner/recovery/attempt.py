@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
+import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from preflight import proc
 from preflight.proc import Ident
-from runner.recovery import probe
-from runner.recovery.drivers import Driver, Standing, driver
-from runner.recovery.progress import Progress, first_fatal, log_since, log_size
+from runner.recovery import probe, world
+from runner.recovery.drivers import Driver, Standing, driver, idents
+from runner.recovery.progress import LogWatch, Progress, log_size
 from runner.recovery.recipe import Recipe
-from runner.recovery.stop import Stop, describe, living
+from runner.recovery.sameness import compare
+from runner.recovery.stop import KILL_S, Stop, describe, living, remaining
 from runner.until import Clock, Hopeless, TimedOut, until
 
 RESTARTS_SEEN = 3
 CLOSER_LOOK_S = 0.5
 NO_PROGRESS_S = 300.0
-_SAME = ("model_path", "model_id", "context", "slots")
 
 Residency = Callable[[set[int]], float | None]
 
@@ -29,7 +31,8 @@ class Served:
 
     `state` is "serving", "degraded" (it answers, but not as the one that was there) or "down".
     `identity` is "same", "different" or "unknown". `load` is the seconds from its start to its
-    first answer, None when it was not started here.
+    first answer, None when it was not started here. `stuck`: a copy of it could not be ended, so
+    no other may be started.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Served:
     why: str = ""
     notes: tuple[str, ...] = ()
     recipe: Recipe | None = None
+    stuck: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,14 @@ class Past:
         )
 
 
+class _Other(Exception):
+    """It answers, but not as the one that was there; it is left as it is."""
+
+    def __init__(self, why: str, identity: dict[str, Any]) -> None:
+        super().__init__(why)
+        self.why, self.identity = why, identity
+
+
 class Attempt:
     """One try at one recipe."""
 
@@ -76,93 +88,133 @@ class Attempt:
         clock: Clock,
         stop: Callable[[], str | None],
         residency: Residency,
+        strict: bool = False,
     ) -> None:
+        """`strict`: one that we started and that differs is ended, for another try to do better."""
         self._recipe, self._past, self._clock, self._stop = recipe, past, clock, stop
-        self._residency = residency
+        self._residency, self._strict = residency, strict
         self.driver: Driver = driver(recipe, past.started)
-        self._offset = log_size(recipe)
+        self._log = self._watch()
         self._progress = Progress(clock)
-        self._tokens: set[str] = set()
+        self._starts: set[str | Ident] = set()
         self._began: float | None = None
         self._closer_look = 0.0
+        self._note: Callable[[Ident | None], None] = lambda _: None
 
     def run(self, note: Callable[[Ident | None], None]) -> Served:
         """Bring the service up, or say why it does not come. Raises Stopped."""
+        self._note = note
         if why := self._finish_old_stop():
-            return self._down(why)
-        if self._whole() is None:
-            why = self._start_unless_there(note)
-            if why:
-                return self._down(why)
+            return self._down(why, stuck=True)
         try:
+            if self._whole() is None and (why := self._start_unless_there()):
+                return self._down(why)
             look = until(
                 self._whole,
                 within=self._recipe.patience,
                 clock=self._clock,
-                every=0.02 if self._recipe.supervisor["kind"] == "process" else 0.2,
+                every=0.02 if self.driver.patient is None else 0.2,
                 hopeless=self._hopeless,
                 stop=self._stop,
             )
             at = self._clock.now()
             self._settle()
+        except _Other as other:
+            return self._other(other)
         except Hopeless as error:
-            self._clear_away()
-            return self._down(error.reason)
+            return self._given_up(error.reason)
         except TimedOut:
-            why = f"not serving after {self._recipe.patience:g} s ({self._why()})"
-            self._clear_away()
-            return self._down(why)
+            return self._given_up(f"not serving after {self._recipe.patience:g} s ({self._why()})")
         return self._judge(look, at)
 
-    def _down(self, why: str) -> Served:
-        return Served(self._recipe.name, "down", why=why, recipe=self._recipe)
+    def _watch(self) -> LogWatch:
+        fatal = self._recipe.probe.get("fatal") or []
+        return LogWatch(self._recipe.supervisor.get("log") or "", fatal, log_size(self._recipe))
+
+    def _down(self, why: str, *, stuck: bool = False) -> Served:
+        return Served(self._recipe.name, "down", why=why, recipe=self._recipe, stuck=stuck)
+
+    def _given_up(self, why: str) -> Served:
+        """End a half-started copy, so that no second one is ever beside it."""
+        if self.driver.standing().state != "inactive":
+            halt = Stop(self._recipe, self.driver, self._clock).run()
+            if not halt.stopped:
+                return self._down(f"{why}; {halt.finding}", stuck=True)
+        return self._down(why)
 
     def _finish_old_stop(self) -> str:
-        """A process that was asked to end may still answer: it must be gone before it is restarted."""
+        """A process that was asked to end may still answer: it must be gone before it is restarted.
+
+        Where its supervisor refuses the stop nothing has been asked to end, and it is as it was.
+        """
         if not self._past.stop_asked or not living(self._past.family):
             return ""
         halting = Stop(self._recipe, self.driver, self._clock)
         halting.family |= self._past.family
         halt = halting.run()
+        if halt.refused:
+            self._past = dataclasses.replace(self._past, stop_asked=False)
+            return ""
         left = living(self._past.family)
-        return halt.finding or f"{describe(min(left))} does not end" if left else ""
+        return (halt.finding or f"{describe(min(left))} does not end") if left else ""
 
-    def _start_unless_there(self, note: Callable[[Ident | None], None]) -> str:
+    def _start_unless_there(self) -> str:
+        """Start it, once it is certain that it is not there. Why it was not started, else empty.
+
+        Raises _Other when somebody else serves in its place: a copy beside that could only fail.
+        """
         standing = self.driver.standing()
         if standing.state in {"active", "changing"}:
             return ""  # on its way up, or up and not yet whole: never a second copy
         if proc.claimants(self._recipe.host, self._recipe.port):
             held = sorted(proc.owners(self._recipe.port))
             who = ", ".join(map(describe, held)) or "a process we may not see"
+            look = probe.serving(self._recipe.probe)
+            if look.serving:
+                raise _Other(f"it is served by {who}, which was not started for it", look.identity)
             return f"port {self._recipe.port} is held by {who}"
-        self._offset, self._began = log_size(self._recipe), self._clock.now()
+        if why := self._end_orphans():
+            return why
+        self._log, self._began = self._watch(), self._clock.now()
         refused = self.driver.start()
-        note(getattr(self.driver, "started", None))
+        self._note(getattr(self.driver, "started", None))
         return refused or ""
 
-    def _heads(self, standing: Standing) -> set[int]:
-        return {who.pid for who in standing.heads}
-
-    def _family(self, standing: Standing) -> set[int]:
-        members: set[int] = set()
-        for pid in self._heads(standing):
-            members |= proc.family(pid)
-        return members
+    def _end_orphans(self) -> str:
+        """An engine that outlived its server holds the memory that the next one needs."""
+        orphans = self.driver.orphans()
+        if not orphans:
+            return ""
+        world.send_all(orphans, signal.SIGKILL)
+        try:
+            until(
+                lambda: None if remaining(orphans) else True,
+                within=KILL_S,
+                clock=self._clock,
+            )
+        except TimedOut:
+            left = ", ".join(map(describe, sorted(living(orphans))))
+            return f"{left} of its last start does not end"
+        return ""
 
     def _whole(self) -> probe.Look | None:
         """Serving in every hard sense, or None."""
         if not probe.health(self._recipe.probe, within=2).serving:
             return None
         standing = self.driver.standing()
-        if standing.state != "active":
+        if standing.state not in {"active", "unknown"} or living(self._ending):
             return None
         if self._past.stop_asked and standing.token and standing.token == self._past.token:
             return None  # what answers is what was asked to stop
         owners = proc.owners(self._recipe.port)
-        if standing.heads and owners and not owners & self._family(standing):
+        if standing.heads and owners and not owners & standing.family:
             return None
         look = probe.serving(self._recipe.probe)
         return look if look.serving else None
+
+    @property
+    def _ending(self) -> frozenset[Ident]:
+        return self._past.family if self._past.stop_asked else frozenset()
 
     def _why(self) -> str:
         look = probe.serving(self._recipe.probe, within=10)
@@ -170,44 +222,57 @@ class Attempt:
 
     def _hopeless(self) -> str | None:
         standing = self.driver.standing()
-        lines = log_since(self._recipe, self._offset)
-        if fatal := first_fatal(lines, self._recipe.probe.get("fatal") or []):
+        fatal = self._log.look()
+        if fatal and not probe.health(self._recipe.probe, within=2).serving:
             return fatal
         if standing.state == "inactive":
-            last = lines[-1].strip() if lines else standing.why
-            return f"it ended while starting{': ' + last if last else ''}"
+            return self._not_there(standing)
         if standing.token:
-            self._tokens.add(standing.token)
-            if len(self._tokens) > RESTARTS_SEEN:
-                return f"it starts again and again: {standing.why}"
+            self._starts.add(standing.token)
+        if len(self._starts) > RESTARTS_SEEN:
+            return f"it starts again and again: {standing.why or self._log.last_line}"
         if self._clock.now() < self._closer_look:
             return None
         self._closer_look = self._clock.now() + CLOSER_LOOK_S
         return self._hopeless_looked_closer(standing)
 
+    def _not_there(self, standing: Standing) -> str | None:
+        if self._began is None:  # it was on its way down when we came
+            return self._start_unless_there() or None
+        if self._clock.now() - self._began < self.driver.grace:
+            return None
+        last = self._log.end() or self._log.last_line or standing.why
+        return f"it ended while starting{': ' + last if last else ''}"
+
     def _hopeless_looked_closer(self, standing: Standing) -> str | None:
         """The part that asks the server and sums up its processes: not at every poll."""
-        look = probe.health(self._recipe.probe, within=2)
-        if look.serving:
+        if probe.health(self._recipe.probe, within=2).serving and standing.state == "active":
             who = probe.identity(self._recipe.probe)
             if who.state == "wrong":
-                return f"it answers, but {who.why}"
-        stalled = self._progress.stalled(self._family(standing), log_size(self._recipe))
+                if self._strict and self._began is not None:
+                    return f"it answers, but {who.why}"
+                raise _Other(f"it answers, but {who.why}", who.identity)
+        family = standing.family
+        argv = tuple(self._recipe.identity.get("argv") or ())
+        if argv and not standing.token:  # a script that starts it anew each time that it ends
+            self._starts |= {who for who in idents(family) if proc.cmdline(who.pid) == argv}
+        stalled = self._progress.stalled(family, log_size(self._recipe))
         if stalled > NO_PROGRESS_S:
             return f"nothing moved for {stalled:.0f} s"
         return None
 
     def _settle(self) -> None:
         """The same processes for a while: a server in a restart loop also answers now and then."""
-        first, ends = self.driver.standing().heads, self._clock.now() + self._recipe.settle
+        first, ends = self._present(), self._clock.now() + self._recipe.settle
 
         def held() -> bool | None:
             return True if self._clock.now() >= ends else None
 
         def changed() -> str | None:
-            now = self.driver.standing()
-            if now.state != "active" or (first and not first & now.heads):
-                return f"it answered and then ended: {now.why or 'a new process'}"
+            state = self.driver.standing().state
+            now = self._present()
+            if state in {"inactive", "changing"} or (first and not first & now):
+                return f"it answered and then ended: {self._log.end() or self._log.last_line}"
             return None
 
         until(
@@ -219,53 +284,37 @@ class Attempt:
             stop=self._stop,
         )
 
-    def _clear_away(self) -> None:
-        """End a half-started copy, so that no second one is ever beside it."""
-        if self.driver.standing().state != "inactive":
-            Stop(self._recipe, self.driver, self._clock).run()
+    def _present(self) -> frozenset[Ident]:
+        """Who answers: the listeners where they can be seen, else what the supervisor names."""
+        return idents(proc.owners(self._recipe.port)) or self.driver.standing().heads
 
     def _judge(self, look: probe.Look, at: float) -> Served:
         """Compare what serves now with what served before."""
-        before = self._recipe.identity
-        known = before.get("said") or {}
-        compared = [name for name in _SAME if name in known]
-        differs = [name for name in compared if look.identity.get(name) != known[name]]
-        notes = self._greedy_note(before.get("greedy"))
-        if known.get("build") and look.identity.get("build") != known["build"]:
-            notes += (f"build was {known['build']}, is {look.identity.get('build')}",)
-        why = "; ".join(
-            f"{name} was {known[name]}, is {look.identity.get(name)}" for name in differs
-        )
-        if lost := self._lost_residency(before.get("gpu_mib")):
-            why = "; ".join(filter(None, (why, lost)))
-        heads = self.driver.standing().heads
-        after = look.identity | {"pids": sorted(who.pid for who in heads)}
+        standing = self.driver.standing()
+        held = self._residency(standing.family) if self._recipe.identity.get("gpu_mib") else None
+        same = compare(self._recipe, look, held)
         return Served(
             self._recipe.name,
-            state="degraded" if why else "serving",
-            identity="different" if differs else "same" if compared else "unknown",
+            state="degraded" if same.why else "serving",
+            identity=same.identity,
             at=at,
-            after=after,
+            after=look.identity | {"pids": sorted(who.pid for who in standing.heads)},
             load=at - self._began if self._began is not None else None,
-            why=why,
-            notes=notes,
+            why=same.why,
+            notes=same.notes,
             recipe=self._recipe,
         )
 
-    def _greedy_note(self, before: str | None) -> tuple[str, ...]:
-        """The soft proof: near ties are real, so a different greedy answer is only worth a note."""
-        if not before:
-            return ()
-        for _ in range(2):
-            look, now = probe.complete(self._recipe.probe, which="greedy")
-            if look.serving and now == before:
-                return ()
-        return (f"{self._recipe.name}: the greedy answer differs from the one before",)
-
-    def _lost_residency(self, before: float | None) -> str:
-        if not before:
-            return ""
-        now = self._residency(self._family(self.driver.standing()))
-        if now is None or now >= before / 2:
-            return ""
-        return f"it holds {now:.0f} MiB on the GPU, held {before:.0f}: back on the CPU?"
+    def _other(self, other: _Other) -> Served:
+        at = self._clock.now()
+        pids = sorted(proc.owners(self._recipe.port))
+        return Served(
+            self._recipe.name,
+            state="degraded",
+            identity="different",
+            at=at,
+            after=other.identity | {"pids": pids},
+            load=at - self._began if self._began is not None else None,
+            why=other.why,
+            recipe=self._recipe,
+        )

@@ -6,6 +6,9 @@ import json
 import os
 from pathlib import Path
 
+RESERVE = "reserve"
+_RESERVED = 1 << 20
+
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Replace `path` as a whole: write beside it, fsync, rename, fsync the directory.
@@ -48,3 +51,26 @@ def read_json(path: Path) -> dict[str, object] | None:
     except (OSError, ValueError):
         return None
     return said if isinstance(said, dict) else None
+
+
+def reserve(state_dir: Path) -> None:
+    """Keep some space back for the day on which the disk is full and a person must be told."""
+    try:
+        fd = os.open(state_dir / RESERVE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return
+    try:
+        os.posix_fallocate(fd, 0, _RESERVED)
+    except OSError:
+        return
+    finally:
+        os.close(fd)
+
+
+def free_reserve(state_dir: Path) -> bool:
+    """Give that space back; False where there is none."""
+    try:
+        os.unlink(state_dir / RESERVE)
+    except OSError:
+        return False
+    return True

@@ -7,15 +7,18 @@ the run through a pidfd. It needs no installed package.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import traceback
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from preflight import proc
 from preflight.proc import Ident
-from runner.recovery import recipe, state, wire, world
+from runner.recovery import cgroups, recipe, state, tell, wire, words, world
+from runner.recovery.account import Scale
 from runner.recovery.notify import notify
 from runner.recovery.recover import Recovered, recover
 from runner.recovery.unit import UnitClock
@@ -23,6 +26,11 @@ from runner.until import Clock, TimedOut, rest, until
 
 CLEAR_S = 20.0
 TICK_S = 1.0
+STOPPED_S = 5.0
+"""A run that somebody has stopped (SIGSTOP) for this long while it has no lease is ended."""
+HELD_TOLD_S = 60.0
+UNKILLABLE_TOLD_S = 30.0
+LONGEST_BACK_OFF_S = 60.0
 CANDIDATE_OOM = 300
 """The candidate offers itself to the OOM killer before production and before the runner."""
 
@@ -38,15 +46,18 @@ class Guardian:
         known = state.read(state_dir)
         if owed is None or owed.run != run or known.get("run") != run:
             raise ValueError(f"nothing is recorded for run {run}; a guardian has nothing to guard")
-        self._state_dir, self._run, self._clock = state_dir, run, clock
+        self._state_dir, self._run, self._clock, self._owed = state_dir, run, clock, owed
         self._ends_at = owed.ends_at
+        self._killed_at: float | None = None
+        self._stopped_since: float | None = None
         self._who = Ident.from_json(known.get("who"))
         self._pidfd = world.open_pidfd(self._who) if self._who else None
         self._candidate: Ident | None = None
         self._exits: dict[int, int] = {}
         self._released = False
+        self._apart = tell.Apart()
         world.become_subreaper()
-        self._home = world.make_cgroup(f"runner-{run}")
+        self._home = cgroups.make(run)
         self._listener = wire.listen(state_dir / "runs" / run)
         self._lines: wire.Lines | None = None
 
@@ -65,7 +76,10 @@ class Guardian:
         answer = answers.get(str(asked.get("do")))
         if answer is None:
             return {"ok": False, "why": f"a guardian knows no {asked.get('do')!r}"}
-        return answer(asked)
+        try:
+            return answer(asked)
+        except Exception as error:  # noqa: BLE001 - nothing that is asked may end the guardian
+            return {"ok": False, "why": f"{type(error).__name__}: {error}"}
 
     def _hello(self, _: Json) -> Json:
         who = proc.ident(os.getpid())
@@ -77,7 +91,8 @@ class Guardian:
         return {"ok": who is not None and world.send(who, signal.SIGTERM)}
 
     def _lease(self, asked: Json) -> Json:
-        self._ends_at = asked.get("ends_at")
+        ends_at = asked.get("ends_at")
+        self._ends_at = float(ends_at) if ends_at is not None else None
         return {"ok": True}
 
     def _release(self, _: Json) -> Json:
@@ -113,7 +128,7 @@ class Guardian:
         self._exits |= world.reap()
         members = proc.descendants(os.getpid()) | proc.tagged(self._run)
         if self._home is not None:
-            members |= world.cgroup_members(self._home)
+            members |= cgroups.members(self._home)
         return members - {os.getpid()}
 
     def _look(self, _: Json) -> Json:
@@ -123,8 +138,8 @@ class Guardian:
 
     def _kill(self, _: Json | None = None) -> Json:
         if self._home is not None:
-            world.kill_cgroup(self._home)
-        world.send_all(self._left(), signal.SIGKILL)
+            cgroups.kill(self._home)
+        world.send_all(world.identified(self._left), signal.SIGKILL)
         return {"ok": True}
 
     # The watch
@@ -133,24 +148,26 @@ class Guardian:
         """Watch until released (None), or until the run has died and production is back."""
         notify("READY=1", f"STATUS=guarding {self._run}")
         while not self._released:
-            fds = [self._listener.fileno()]
-            if self._lines is not None:
-                fds.append(self._lines.connection.fileno())
-            if self._pidfd is not None:
-                fds.append(self._pidfd)
-            news = self._clock.pause(TICK_S, fds)
+            news = self._clock.pause(TICK_S, self._sources())
             notify("WATCHDOG=1")
             if self._pidfd is None or self._pidfd in news:
                 return self._take_over()
-            if self._ends_at is not None and self._clock.now() >= self._ends_at:
+            if self._run_hangs():
                 self._end_the_run()
             elif self._going_down():
                 self._clear()  # hold nothing up: the boot restores
                 break
-            else:
-                self._serve(news)
+            self._serve(news)
         self._tidy()
         return None
+
+    def _sources(self) -> list[int]:
+        fds = [self._listener.fileno()]
+        if self._lines is not None:
+            fds.append(self._lines.connection.fileno())
+        if self._pidfd is not None:
+            fds.append(self._pidfd)
+        return fds
 
     def _serve(self, news: set[int]) -> None:
         if self._listener.fileno() in news:
@@ -176,11 +193,38 @@ class Guardian:
         connection.settimeout(TICK_S)
         self._lines = wire.Lines(connection)
 
+    def _run_hangs(self) -> bool:
+        """Past its lease; or, while it restores and has none, stopped by somebody."""
+        now = self._clock.now()
+        if self._ends_at is not None:
+            return now >= self._ends_at
+        if self._who is None or not world.is_stopped(self._who):
+            self._stopped_since = None
+            return False
+        self._stopped_since = self._stopped_since or now
+        return now - self._stopped_since >= STOPPED_S
+
     def _end_the_run(self) -> None:
-        """The run is past its lease: it hangs. Its pidfd tells when it is gone."""
+        """Its pidfd tells when it is gone. One that hangs in the kernel keeps the box: say so."""
+        now = self._clock.now()
         if self._who is not None:
             world.send(self._who, signal.SIGKILL)
-        self._ends_at = None
+        if self._killed_at is None:
+            self._killed_at = now
+        elif now - self._killed_at >= UNKILLABLE_TOLD_S:
+            self._say(
+                "unkillable",
+                f"DOWN? · run {self._run} hangs in the kernel and cannot be killed · reboot the box",
+                f"production is not restored while its process (pid {self._pid()}) holds the box",
+            )
+
+    def _pid(self) -> int | None:
+        return self._who.pid if self._who else None
+
+    def _say(self, what: str, first: str, text: str) -> None:
+        scale = Scale.of(self._clock, self._owed.timezone)
+        alert = words.incident(self._owed, what, first, text, scale)
+        self._apart.do(lambda: tell.post(self._state_dir, self._owed, alert))
 
     def _going_down(self) -> bool:
         return bool(_SIGNALS) and world.shutting_down()
@@ -201,19 +245,39 @@ class Guardian:
 
     def _take_over(self) -> Recovered:
         """The run is dead: its candidate goes, production comes, however long that takes."""
+        began, failures = self._clock.now(), 0
+        notify("WATCHDOG_USEC=120000000", f"STATUS=restoring what {self._run} owes")
         self._clear()
         self._tidy()
         while True:
-            done = recover(self._state_dir, clock=self._clock, rounds=None)
+            notify("WATCHDOG=1")
+            try:
+                done = recover(
+                    self._state_dir, clock=self._clock, rounds=None, remembered=self._owed
+                )
+            except Exception:  # noqa: BLE001 - whatever it is, production is still owed
+                traceback.print_exc()
+                failures += 1
+                rest(min(2.0**failures, LONGEST_BACK_OFF_S), clock=self._clock)
+                continue
             if done.state != "held":
+                self._apart.finish()
                 return done
+            if self._clock.now() - began >= HELD_TOLD_S:
+                self._say(
+                    "held",
+                    f"DOWN? · run {self._run} died, and production waits for the box",
+                    f"{done.said}; production is restored when it lets go",
+                )
             rest(TICK_S, clock=self._clock)
 
     def _tidy(self) -> None:
+        """Take away what was made for the run; a disk that refuses keeps nobody from the restore."""
         if self._home is not None:
-            world.remove_cgroup(self._home)
+            cgroups.remove(self._home)
         self._listener.close()
-        (self._state_dir / "runs" / self._run / wire.NAME).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            (self._state_dir / "runs" / self._run / wire.NAME).unlink(missing_ok=True)
 
 
 _SIGNALS: list[int] = []

@@ -18,10 +18,13 @@ from pathlib import Path
 
 from preflight import proc
 from preflight.proc import Ident
+from runner.until import RealClock, TimedOut, until
 
 NAME = "lock"
 BOX = "runner-box"
 _ASK_WITHIN = 1.0
+_LOOKED_AT_S = 0.25
+"""Whoever looks who holds the lock has it for an instant; this long it is asked for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,11 @@ class Busy(Exception):
     def __init__(self, holder: Holder) -> None:
         super().__init__(f"the box is held by {holder}")
         self.holder = holder
+
+
+def recovery_of(run: str) -> str:
+    """What a recovery of a run calls itself as a holder."""
+    return f"recovery of {run}"
 
 
 def _holder(said: object, pid: int | None = None) -> Holder:
@@ -109,45 +117,70 @@ def _answer(listener: socket.socket, said: bytes) -> None:
 
 
 @contextlib.contextmanager
-def hold(state_dir: Path, *, run: str, since: str, name: str = BOX) -> Iterator[None]:
+def hold(
+    state_dir: Path, *, run: str, since: str, name: str = BOX, file_needed: bool = True
+) -> Iterator[None]:
     """Hold both locks inside this block. Raises Busy, or OSError when the file cannot be opened.
 
     The lock file and the socket say who we are, for others to read; they are no proof of anything,
-    the locks themselves are.
+    the locks themselves are. Without `file_needed` the socket alone is enough where there is no
+    file and none can be made: a recovery goes on when its state directory has gone.
     """
     said = json.dumps(
         {"run": run, "since": since, "who": (proc.ident(os.getpid()) or _nobody()).to_json()}
     ).encode()
-    fd = _open(state_dir / NAME)
+    fd = _open(state_dir / NAME, needed=file_needed)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise Busy(holder(state_dir) or _holder({})) from error
+        if fd is not None and not _taken(fd):
+            raise Busy(holder(state_dir) or _holder({}))
         try:
             listener.bind("\0" + name)
         except OSError as error:
             raise Busy(box_holder(name) or _holder({})) from error
         listener.listen(16)
-        with contextlib.suppress(OSError):  # a full disk must not keep recovery from its lock
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, said, 0)
+        if fd is not None:
+            with contextlib.suppress(OSError):  # a full disk must not keep recovery from its lock
+                os.ftruncate(fd, 0)
+                os.pwrite(fd, said, 0)
         threading.Thread(target=_answer, args=(listener, said), daemon=True).start()
         yield
     finally:
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
         listener.close()
-        os.close(fd)
+        if fd is not None:
+            os.close(fd)
 
 
-def _open(path: Path) -> int:
+def _taken(fd: int) -> bool:
+    """Take the lock, or see that somebody really has it and does not only look."""
+
+    def take() -> bool | None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        return True
+
+    try:
+        return until(take, within=_LOOKED_AT_S, clock=RealClock(), every=0.01)
+    except TimedOut:
+        return False
+
+
+def _open(path: Path, *, needed: bool) -> int | None:
     """The lock file; one that exists can be locked on a read-only disk too."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
+        pass
+    try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        if needed:
+            raise
+        return None
 
 
 def _nobody() -> Ident:

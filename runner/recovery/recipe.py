@@ -2,21 +2,24 @@
 
 `recovery.json` holds what the restore must not have to look up: explicit paths, argument vectors,
 expected identity. It is written before the first stop, never changed while the obligation is open,
-and read tolerantly: a field this version does not know is kept out of the way, not refused.
+and read tolerantly: a field this version does not know is kept out of the way, not refused. A copy
+lies beside it, for the day when a disk gives back something else than was written.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.recovery.files import read_json, remove_durably, write_durably
+from runner.recovery.files import read_json, remove_durably, reserve, write_durably
 
 NAME = "recovery.json"
+COPY = "recovery.copy.json"
 LAST_GOOD = "last-good.json"
 SCHEMA = 1
 SETTLE_S = 1.0
@@ -99,9 +102,22 @@ class Owed:
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Owed:
         """The obligation in a JSON object. Raises KeyError, TypeError or ValueError."""
-        known = {name: said[name] for name in cls.__dataclass_fields__ if name in said}
+        known: Json = {name: said[name] for name in cls.__dataclass_fields__ if name in said}
         known["services"] = [Recipe.from_json(recipe) for recipe in said["services"]]
+        known.setdefault("tell", [])
+        wrong = [name for name, kinds in _KINDS.items() if not isinstance(known.get(name), kinds)]
+        if wrong:
+            raise TypeError(f"not what it should be: {', '.join(wrong)}")
         return cls(**known)
+
+
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "run": str,
+    "lock_name": str,
+    "stops": list,
+    "tell": list,
+    "ends_at": (int, float, type(None)),
+}
 
 
 class Unreadable(Exception):
@@ -110,20 +126,35 @@ class Unreadable(Exception):
 
 def write(state_dir: Path, owed: Owed) -> None:
     """Make the obligation durable, before the first stop. Raises OSError."""
-    write_durably(state_dir / NAME, json.dumps(owed.to_json(), indent=1).encode())
+    said = json.dumps(owed.to_json(), indent=1).encode()
+    reserve(state_dir)
+    write_durably(state_dir / COPY, said)  # first, so that it is never older than the file itself
+    write_durably(state_dir / NAME, said)
 
 
 def read(state_dir: Path) -> Owed | None:
     """The open obligation; None when nothing is owed. Raises Unreadable."""
-    path = state_dir / NAME
-    if not path.exists():
+    try:
+        os.stat(state_dir / NAME)
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError:
+        pass  # it may well be there
+    try:
+        return _read(state_dir / NAME)
+    except Unreadable:
+        with contextlib.suppress(Unreadable):
+            return _read(state_dir / COPY)
+        raise
+
+
+def _read(path: Path) -> Owed:
     said = read_json(path)
     if said is None:
         raise Unreadable(f"{path} is no JSON object")
     try:
         return Owed.from_json(said)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Unreadable(f"{path}: {error!r}") from error
 
 
@@ -136,7 +167,10 @@ def close(state_dir: Path, served: list[Recipe]) -> None:
     if served:
         with contextlib.suppress(OSError):
             remember(state_dir, served)
-    remove_durably(state_dir / NAME)
+    with contextlib.suppress(FileNotFoundError):  # the whole directory may be gone
+        remove_durably(state_dir / NAME)
+    with contextlib.suppress(OSError):
+        (state_dir / COPY).unlink(missing_ok=True)
 
 
 def remember(state_dir: Path, served: list[Recipe]) -> None:

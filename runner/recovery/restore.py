@@ -26,7 +26,11 @@ def candidates(recipe: Recipe, last_good: Recipe | None) -> Iterator[Recipe]:
     if last_good is not None and last_good.supervisor != recipe.supervisor:
         yield dataclasses.replace(last_good, name=recipe.name)
     for said in recipe.fallbacks:
-        yield Recipe.from_json(said)
+        try:
+            other = Recipe.from_json(said)
+        except (KeyError, TypeError):  # written by another version
+            continue
+        yield dataclasses.replace(other, name=recipe.name)
 
 
 def restore(
@@ -79,8 +83,16 @@ def _restore_one(
         if number > 1:
             rest(min(2.0 ** (number - 2), 8.0), clock=clock, stop=stop)
         say("starting", service=recipe.name, attempt=number)
-        attempt = Attempt(candidate, past, clock=clock, stop=stop, residency=residency)
-        served = attempt.run(lambda who: note(recipe.name, who))
+        try:
+            attempt = Attempt(
+                candidate, past, clock=clock, stop=stop, residency=residency, strict=number == 1
+            )
+            served = attempt.run(lambda who: note(recipe.name, who))
+        except Stopped:
+            raise
+        except Exception as error:  # noqa: BLE001 - a recipe that nobody can read keeps no other down
+            why = f"its recipe cannot be followed: {type(error).__name__}: {error}"
+            served = Served(recipe.name, "down", why=why, recipe=candidate)
         if served.state != "down":
             say("serving", service=recipe.name, state=served.state, load=served.load)
             if candidate.supervisor != recipe.supervisor:
@@ -91,6 +103,8 @@ def _restore_one(
             return dataclasses.replace(served, tries=number)
         say("failed", service=recipe.name, attempt=number, why=served.why)
         reasons.append(served.why)
+        if served.stuck:
+            break
     why = "; ".join(dict.fromkeys(reasons))
     return Served(recipe.name, "down", tries=len(reasons), why=why, recipe=recipe)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = "recovery.state"
-_SLOT = 8192
+_SLOT = 64 * 1024  # a family of many workers has many identities
 _HEAD = struct.Struct("<4sIQI")  # magic, CRC of the rest, sequence, length
 _MAGIC = b"RST1"
 

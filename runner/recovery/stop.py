@@ -8,31 +8,35 @@ is back is for the run to show, which can read the GPU; recovery must do without
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from preflight import proc
 from preflight.proc import Ident
 from runner.recovery import world
-from runner.recovery.drivers import Driver, idents
+from runner.recovery.drivers import Driver
 from runner.recovery.recipe import Recipe
-from runner.until import Clock, TimedOut, until
+from runner.until import Clock, Hopeless, TimedOut, until
 
 FIRST_TERM_S = 10.0
 SECOND_TERM_S = 5.0
 KILL_S = 10.0
 SUPERVISOR_SLACK_S = 10.0
+HEADLESS_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Halt:
     """How a stop ended. `finding` is empty when all proofs hold; else it says which does not.
 
-    `notes` are things a person should know although it worked: a swallowed signal, a KILL.
+    `refused`: the supervisor did not even accept it, so nothing was asked to end. `notes` are
+    things a person should know although it worked: a swallowed signal, a KILL.
     """
 
     took: float
     finding: str = ""
     notes: tuple[str, ...] = ()
+    refused: bool = False
 
     @property
     def stopped(self) -> bool:
@@ -42,20 +46,28 @@ class Halt:
 
 def households(driver: Driver, port: int) -> frozenset[Ident]:
     """Every live process of the service: its heads, what listens for them, and their families."""
-    heads = {who.pid for who in driver.standing().heads}
-    members: set[int] = set()
-    for pid in heads:
-        members |= proc.family(pid)
-    for pid in proc.owners(port):
-        # a listener belongs to the service when it shares a family with one of its heads
-        if pid in members or proc.family(pid) & heads:
-            members |= proc.family(pid)
-    return idents(members | heads)
+
+    def look() -> set[int]:
+        standing = driver.standing()
+        heads = {who.pid for who in standing.heads}
+        members = standing.family | heads
+        for pid in proc.owners(port):
+            # a listener belongs to the service when it shares a family with one of its heads
+            if pid in members or proc.family(pid) & heads:
+                members |= proc.family(pid)
+        return members
+
+    return world.identified(look)
 
 
 def living(family: frozenset[Ident]) -> set[int]:
     """The pids of a recorded family that still live."""
-    return {who.pid for who in family if proc.alive(who)}
+    return {who.pid for who in remaining(family)}
+
+
+def remaining(family: frozenset[Ident]) -> frozenset[Ident]:
+    """Those of a recorded family that still live."""
+    return frozenset(who for who in family if proc.alive(who))
 
 
 def describe(pid: int) -> str:
@@ -74,38 +86,70 @@ class Stop:
         """Record the family now, while the service still shows who belongs to it."""
         self._recipe, self._driver, self._clock = recipe, driver, clock
         self.family = households(driver, recipe.port)
+        self._heads = driver.standing().heads
+        self._headless_since: float | None = None
         self._notes: list[str] = []
 
     def _gone(self) -> bool | None:
-        return None if living(self.family) else True
+        return None if remaining(self.family) else True
 
-    def _wait(self, within: float) -> bool:
+    def _headless(self) -> str | None:
+        """A wrapper that ended by itself, and passed the signal on to nobody."""
+        if not self._heads or remaining(self._heads):
+            self._headless_since = None
+            return None
+        now = self._clock.now()
+        self._headless_since = self._headless_since or now
+        return "swallowed" if now - self._headless_since >= HEADLESS_S else None
+
+    def _wait(self, within: float, hopeless: Callable[[], str | None] = lambda: None) -> bool:
         pidfds = [fd for who in self.family if (fd := world.open_pidfd(who)) is not None]
         try:
-            return until(self._gone, within=within, clock=self._clock, every=0.1, wake=pidfds)
-        except TimedOut:
+            return until(
+                self._gone,
+                within=within,
+                clock=self._clock,
+                every=0.1,
+                hopeless=lambda: None if self._gone() else hopeless(),
+                wake=pidfds,
+            )
+        except (TimedOut, Hopeless):
             return False
         finally:
             world.close_all(pidfds)
 
     def _ladder(self) -> None:
         """TERM, TERM to the whole family, KILL: for services whose ladder is ours."""
-        if self._wait(FIRST_TERM_S):
+        began = self._clock.now()
+        if self._wait(FIRST_TERM_S, self._headless):
             return
-        left = living(self.family)
-        self._notes.append(
-            f"{self._recipe.name}: {', '.join(map(describe, sorted(left)))} did not end"
-            f" {FIRST_TERM_S:g} s after TERM; signalled again"
+        left = self._left()
+        who = ", ".join(describe(pid) for pid in sorted(living(left)))
+        how = (
+            f"did not end {self._clock.now() - began:.0f} s after TERM; signalled again"
+            if self._headless_since is None
+            else "was left behind by the process that got the TERM; signalled too"
         )
+        self._notes.append(f"{self._recipe.name}: {who} {how}")
         world.send_all(left, signal.SIGTERM)
         if self._wait(SECOND_TERM_S):
             return
-        world.send_all(living(self.family), signal.SIGKILL)
+        world.send_all(self._left(), signal.SIGKILL)
         self._notes.append(f"{self._recipe.name}: killed, it ignored two TERMs")
         self._wait(KILL_S)
 
+    def _left(self) -> frozenset[Ident]:
+        """Who lives of the service, those included whom it started on its way down."""
+        self.family |= households(self._driver, self._recipe.port) | self._driver.orphans()
+        return remaining(self.family)
+
     def _settled(self) -> bool | None:
-        return None if self._driver.standing().state == "changing" else True
+        """Whether its supervisor has done what it was asked; one that is told by a command may
+        need a moment to see it.
+        """
+        state = self._driver.standing().state
+        waits = state == "changing" or (state == "active" and self._driver.grace > 0)
+        return None if waits else True
 
     def run(self) -> Halt:
         """Stop it and prove it. For systemd the ladder is the supervisor's own, with its deadline
@@ -114,7 +158,7 @@ class Stop:
         began = self._clock.now()
         refused = self._driver.stop()
         if refused is not None:
-            return Halt(self._clock.now() - began, refused, tuple(self._notes))
+            return Halt(self._clock.now() - began, refused, tuple(self._notes), refused=True)
         patience = self._driver.patient
         if patience is None:
             self._ladder()
@@ -123,7 +167,8 @@ class Stop:
             try:
                 until(self._settled, within=SUPERVISOR_SLACK_S, clock=self._clock, every=0.1)
             except TimedOut:
-                self._notes.append(f"{self._recipe.name}: {self._driver.standing().why}")
+                why = self._driver.standing().why or "its supervisor still calls it running"
+                self._notes.append(f"{self._recipe.name}: {why}")
         return Halt(self._clock.now() - began, self._finding(), tuple(self._notes))
 
     def _finding(self) -> str:

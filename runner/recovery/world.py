@@ -7,19 +7,24 @@ was opened, so a pid that was used again can never be hit.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import select
 import signal
+import stat
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from preflight import proc
 from preflight.proc import Ident
+from runner.until import RealClock
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LARGEST_OUTPUT = 1 << 20
+_KILLED_WITHIN_S = 1.0
+_ASK_SHUTDOWN_EVERY_S = 1.0
 
 _SYSTEMD_VARIABLES = (
     "NOTIFY_SOCKET",
@@ -55,6 +60,12 @@ def close_all(fds: Iterable[int]) -> None:
         os.close(fd)
 
 
+def is_stopped(who: Ident) -> bool:
+    """Whether somebody has stopped this process (SIGSTOP, a debugger): it lives and does nothing."""
+    found = proc.stat(who.pid)
+    return found is not None and found.state in "Tt" and proc.alive(who)
+
+
 def ended(pidfd: int) -> bool:
     """Whether the process behind a pidfd has ended."""
     return bool(select.select([pidfd], [], [], 0)[0])
@@ -74,14 +85,18 @@ def send(who: Ident, number: signal.Signals) -> bool:
     return True
 
 
-def send_all(members: Iterable[int], number: signal.Signals) -> set[int]:
-    """Signal each live pid of a family that was just looked up; the pids that were reached."""
-    reached: set[int] = set()
-    for pid in members:
-        who = proc.ident(pid) if pid > 1 else None
-        if who is not None and pid != os.getpid() and send(who, number):
-            reached.add(pid)
-    return reached
+def identified(look: Callable[[], set[int]]) -> frozenset[Ident]:
+    """Who the processes are that a look finds. It looks twice: a number that was used again
+    between the look and the question who has it would name a stranger.
+    """
+    first = [who for pid in look() if pid > 1 and (who := proc.ident(pid)) is not None]
+    again = look() if first else set[int]()
+    return frozenset(who for who in first if who.pid in again and proc.alive(who))
+
+
+def send_all(members: Iterable[Ident], number: signal.Signals) -> set[int]:
+    """Signal each of these processes but ourselves; the pids that were reached."""
+    return {who.pid for who in members if who.pid != os.getpid() and send(who, number)}
 
 
 def _prctl(option: int, value: int) -> None:
@@ -127,7 +142,7 @@ def spawn(
     Output goes to a file and never through a pipe, so it can neither block nor outlive us. Raises
     OSError when the program, the directory or the log cannot be opened.
     """
-    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    fd = _open_log(log)
     try:
         return subprocess.Popen(
             list(argv),
@@ -144,16 +159,32 @@ def spawn(
         os.close(fd)
 
 
+def _open_log(path: Path) -> int:
+    """The log, open for appending. A queue that nobody reads is refused and not waited for."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+    fd = os.open(path, flags, 0o600)
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    # a server would lose lines on a queue or a terminal that does not wait
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) & ~os.O_NONBLOCK)
+    return fd
+
+
 def bound_to_parent(cgroup: Path | None, oom_score_adj: int) -> Callable[[], None]:
     """What a candidate does before its first instruction: join its cgroup, offer itself to the
     OOM killer before production or the runner, and die when its keeper dies.
     """
+    keeper, score = os.getpid(), Path("/proc/self/oom_score_adj")
 
     def prepare() -> None:
         if cgroup is not None:
             (cgroup / "cgroup.procs").write_text("0", encoding="ascii")
-        Path("/proc/self/oom_score_adj").write_text(str(oom_score_adj), encoding="ascii")
+        # a plain user may raise its own value, and never lower what it was given
+        if int(score.read_text(encoding="ascii")) < oom_score_adj:
+            score.write_text(str(oom_score_adj), encoding="ascii")
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:  # it died before we asked to be told
+            os.kill(os.getpid(), signal.SIGKILL)
 
     return prepare
 
@@ -172,14 +203,12 @@ def quiet(argv: Sequence[str], *, within: float) -> tuple[int | None, str]:
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env=scrubbed(os.environ) | {"LC_ALL": "C.UTF-8", "SYSTEMD_PAGER": ""},
+            env=_for_tools(),
         )
         try:
             code = child.wait(within)
         except subprocess.TimeoutExpired:
-            send_all(proc.descendants(child.pid), signal.SIGKILL)
-            child.kill()
-            child.wait()
+            _abandon(child)
             return None, f"{argv[0]}: no answer within {within:g} s"
         said = os.pread(output, _LARGEST_OUTPUT, 0)
     except OSError as error:
@@ -189,61 +218,48 @@ def quiet(argv: Sequence[str], *, within: float) -> tuple[int | None, str]:
     return code, said.decode("utf-8", "replace").strip()
 
 
+def _for_tools() -> dict[str, str]:
+    """The environment of supervisors' tools: plain words, and the way to the user's own manager,
+    which a timer or a cron line does not know.
+    """
+    known = scrubbed(os.environ) | {"LC_ALL": "C.UTF-8", "SYSTEMD_PAGER": ""}
+    room = f"/run/user/{os.getuid()}"
+    if "XDG_RUNTIME_DIR" not in known and os.path.isdir(room):
+        known["XDG_RUNTIME_DIR"] = room
+    return known
+
+
+def _abandon(child: subprocess.Popen[bytes]) -> None:
+    """Kill a command and what it started. What hangs in the kernel (a driver, a dead mount) cannot
+    be killed, and is left behind rather than waited for.
+    """
+    send_all(identified(lambda: proc.descendants(child.pid)), signal.SIGKILL)
+    child.kill()
+    try:
+        child.wait(_KILLED_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        child.returncode = -signal.SIGKILL  # nobody here will ask for it again
+
+
+class _Shutdown:
+    """Whether the machine is on its way down, asked for at most once a second: it is looked for at
+    every poll of a restore, and each answer costs a process.
+    """
+
+    def __init__(self) -> None:
+        self._asked, self._said = float("-inf"), False
+
+    def __call__(self) -> bool:
+        now = RealClock().now()
+        if now - self._asked >= _ASK_SHUTDOWN_EVERY_S:
+            _, said = quiet(["systemctl", "is-system-running"], within=2)
+            self._asked, self._said = now, said.splitlines()[-1:] == ["stopping"]
+        return self._said
+
+
+_shutdown = _Shutdown()
+
+
 def shutting_down() -> bool:
     """Whether the machine is on its way down; only systemd can tell."""
-    if not Path("/run/systemd/system").is_dir():
-        return False
-    _, said = quiet(["systemctl", "is-system-running"], within=2)
-    return said.splitlines()[-1:] == ["stopping"]
-
-
-def _own_cgroup() -> Path | None:
-    """Our own directory in the v2 hierarchy, also on a hybrid machine."""
-    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-        if line.startswith("0::"):
-            for root in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
-                if (root / "cgroup.procs").exists():
-                    return root / line.removeprefix("0::").lstrip("/")
-    return None
-
-
-def make_cgroup(name: str) -> Path | None:
-    """A cgroup of its own below ours for a candidate, where the machine lets us; else None."""
-    try:
-        own = _own_cgroup()
-        if own is None:
-            return None
-        made = own / name
-        made.mkdir(exist_ok=True)
-        # kernels before 5.14 cannot kill a cgroup as a whole; then it is of no use to us
-        if (made / "cgroup.kill").exists() and os.access(made / "cgroup.procs", os.W_OK):
-            return made
-        made.rmdir()
-    except OSError:
-        return None
-    return None
-
-
-def cgroup_members(path: Path) -> set[int]:
-    """The live pids in a cgroup; empty when it is gone."""
-    try:
-        listed = (path / "cgroup.procs").read_text(encoding="ascii").split()
-    except OSError:
-        return set()
-    return {int(pid) for pid in listed if proc.ident(int(pid)) is not None}
-
-
-def kill_cgroup(path: Path) -> None:
-    """End everything in a cgroup at once, whatever it forked, detached or ignored."""
-    try:
-        (path / "cgroup.kill").write_text("1", encoding="ascii")
-    except OSError:
-        send_all(cgroup_members(path), signal.SIGKILL)
-
-
-def remove_cgroup(path: Path) -> None:
-    """Take an empty cgroup away; one that is busy or gone stays as it is."""
-    try:
-        path.rmdir()
-    except OSError:
-        return
+    return Path("/run/systemd/system").is_dir() and _shutdown()
