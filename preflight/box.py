@@ -7,8 +7,30 @@ what could not be looked at carries a `fault`, the errno's name or one of the wo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
+
+from preflight.file_facts import (
+    Disk,
+    FileFact,
+    GgufFact,
+    ModelFact,
+    Neighbour,
+    Readable,
+    Sampled,
+    Vocabularies,
+)
+
+__all__ = [
+    "Disk",
+    "FileFact",
+    "GgufFact",
+    "ModelFact",
+    "Neighbour",
+    "Readable",
+    "Sampled",
+    "Vocabularies",
+]
 
 TIMEOUT = "TIMEOUT"
 """No answer within the deadline; `said` names the limit."""
@@ -16,84 +38,6 @@ CRASH = "CRASH"
 """The child that looked has died; `said` tells how."""
 NOKEY = "NOKEY"
 """A server was not asked, because the API key for it cannot be read; `said` tells why."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileFact:
-    """One path, as stat, readlink and a first read tell it."""
-
-    path: str
-    fault: str = ""
-    said: str = ""
-    kind: str = ""
-    """"file", "directory" or "other"; empty when `fault` is not."""
-    size: int = 0
-    inode: int = 0
-    mtime_ns: int = 0
-    uid: int = -1
-    mode: int = 0
-    links: tuple[str, ...] = ()
-    """Where each symbolic link on the way says it points."""
-    target: str = ""
-    """What the path really is, links resolved; also where a dangling link ends."""
-    read_fault: str = ""
-    """Why a first read failed, as an errno's name; empty when the file can be read."""
-    head: bytes = b""
-    """The first bytes, up to 64."""
-    executable: bool = False
-    writable: bool = False
-    nearest: str = ""
-    """With a fault: the deepest directory on the way that does exist."""
-    nearest_mtime_ns: int = 0
-    nearest_writable: bool = False
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes when the file was replaced, rewritten, cut or touched."""
-        return f"{self.inode}:{self.size}:{self.mtime_ns}" if not self.fault else self.fault
-
-
-@dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Another file in the same directory: a hint for a person, never a choice."""
-
-    name: str
-    size: int
-    mtime: float
-    user: str
-
-
-@dataclass(frozen=True, slots=True)
-class GgufFact:
-    """What a file's GGUF header says; `bad` tells why there is none that a server could load."""
-
-    path: str
-    fault: str = ""
-    said: str = ""
-    bad: str = ""
-    size: int = 0
-    needed: int = 0
-    version: int = 0
-    tensors: int = 0
-    keys: Mapping[str, Any] = field(default_factory=dict)
-    """The scalars of the metadata; long texts are clipped, lists left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """The file system below a path, or below the nearest directory that exists."""
-
-    path: str
-    fault: str = ""
-    said: str = ""
-    kind: str = ""
-    """As the kernel calls it: ext4, xfs, nfs4, fuse.sshfs."""
-    free_mib: int = 0
-    free_inodes: int | None = None
-    """None on file systems that do not count them."""
-    writing: str = ""
-    """Why a probe file could not be written and synced; empty when it could."""
-    written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +173,24 @@ class Box(Protocol):
 
     def gguf(self, path: str, *, within: float) -> GgufFact:
         """The header of a GGUF file."""
+        ...
+
+    def model(self, paths: Sequence[str], *, within: float) -> ModelFact:
+        """All files of one model together, from their headers."""
+        ...
+
+    def vocabularies(self, one: str, other: str, *, within: float) -> Vocabularies:
+        """The words of two models, compared one by one."""
+        ...
+
+    def sampled(self, paths: Sequence[str], *, within: float) -> tuple[Sampled, ...]:
+        """What each file is, by a few reads of it; what the deadline did not reach is TIMEOUT."""
+        ...
+
+    def readable(
+        self, paths: Sequence[str], *, uid: int, pid: int | None, within: float
+    ) -> tuple[Readable, ...]:
+        """Whether this user may read each file; with `pid` by the groups of that process."""
         ...
 
     def disk(self, path: str, *, within: float, write: bool) -> Disk:

@@ -13,10 +13,9 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from pathlib import Path
+from dataclasses import fields
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 import psutil
 
@@ -25,33 +24,19 @@ from preflight.box import (
     CRASH,
     TIMEOUT,
     Answer,
-    Disk,
-    FileFact,
-    GgufFact,
     Gpu,
     GpuProc,
     GpuReading,
     Listener,
     Me,
-    Neighbour,
     Proc,
     Ran,
     Sockets,
 )
-from preflight.wording import seconds
+from preflight.linux_files import LinuxFiles
 
 Reader = Literal["auto", "nvml", "nvidia-smi"]
-Fact = TypeVar("Fact", FileFact, GgufFact, Disk, Answer)
 
-_ROOT = str(Path(__file__).resolve().parent.parent)
-# without `site` the reader is up in a third of the time; it needs the standard library only
-_READER = (
-    sys.executable,
-    "-I",
-    "-S",
-    "-c",
-    f"import sys; sys.path.append({_ROOT!r}); from preflight.reader import main; main()",
-)
 _NVML = (sys.executable, "-I", "-m", "preflight.nvml")
 _CONTAINER = re.compile(
     r"(?P<engine>docker|libpod|cri-containerd)[-/](?P<id>[0-9a-f]{12})[0-9a-f]*(?:\.scope)?/?$"
@@ -70,7 +55,7 @@ def unit_or_container(cgroup: str | None) -> str | None:
     return proc.unit_of(cgroup)
 
 
-class LinuxBox:
+class LinuxBox(LinuxFiles):
     """This machine. Keeps its children warm between questions; `close` ends them.
 
     One caller at a time. `nvidia_smi` names the tool for machines without an NVML library; with
@@ -78,7 +63,7 @@ class LinuxBox:
     """
 
     def __init__(self, *, nvidia_smi: str | None = None, reader: Reader = "auto") -> None:
-        self._reader = probe.Helper(_READER)
+        super().__init__()
         self._nvml = probe.Helper(_NVML)
         self._smi = nvidia_smi
         self._gpu_reader = reader
@@ -101,54 +86,6 @@ class LinuxBox:
         """End the children; a later question starts new ones."""
         self._reader.close()
         self._nvml.close()
-
-    # files
-
-    def files(self, paths: Sequence[str], *, within: float) -> tuple[FileFact, ...]:
-        """One fact a path, in order; after the first that gets no answer nothing more is asked."""
-        ends = time.monotonic() + within
-        facts: list[FileFact] = []
-        hung = ""
-        for path in paths:
-            if hung:
-                facts.append(FileFact(path, fault=TIMEOUT, said=hung))
-                continue
-            left = max(0.0, ends - time.monotonic())
-            fact = self._fact(FileFact, "file", path, within=left)
-            if fact.fault == TIMEOUT:
-                fact = replace(fact, said=f"gave no answer within {seconds(within)}")
-                hung = f"not looked at: {path} gave no answer within {seconds(within)}"
-            facts.append(fact)
-        return tuple(facts)
-
-    def neighbours(self, directory: str, *, within: float) -> tuple[Neighbour, ...]:
-        """The newest files of a directory; empty when it cannot be listed."""
-        try:
-            answer = self._reader.ask({"verb": "neighbours", "path": directory}, within=within)
-        except probe.Lost:
-            return ()
-        return tuple(Neighbour(**row) for row in answer.get("rows", ()))
-
-    def gguf(self, path: str, *, within: float) -> GgufFact:
-        """The header of a GGUF file, read once as long as the file stays the same."""
-        return self._fact(GgufFact, "gguf", path, within=within)
-
-    def disk(self, path: str, *, within: float, write: bool) -> Disk:
-        """Space below a path, and a probe written and synced there if the directory exists."""
-        return self._fact(Disk, "disk", path, within=within, write=write)
-
-    def _fact(self, kind: type[Fact], verb: str, path: str, *, within: float, **more: Any) -> Fact:
-        try:
-            answer = self._reader.ask({"verb": verb, "path": path, **more}, within=within)
-        except probe.Lost as lost:
-            answer = {"fault": lost.fault, "said": lost.said}
-        answer["path"] = path
-        if "head" in answer:
-            answer["head"] = answer["head"].encode("latin-1")
-        if "links" in answer:
-            answer["links"] = tuple(answer["links"])
-        known = {field.name for field in fields(kind)}
-        return kind(**{key: value for key, value in answer.items() if key in known})
 
     # processes and ports
 

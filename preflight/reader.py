@@ -10,17 +10,14 @@ import errno
 import http.client
 import json
 import os
-import pwd
 import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from preflight import gguf
-
-Json = dict[str, Any]
+from preflight import reader_access, reader_models
+from preflight.reader_base import Json, fault, mount_of, user_name
 
 _HEAD = 64
 _MOST_LINKS = 40
@@ -28,20 +25,6 @@ _MOST_NEIGHBOURS = 200
 _MOST_LISTED = 20_000
 _PROBE = 1 << 20
 _LARGEST_ANSWER = 4 << 20
-_LONGEST_TEXT = 512
-
-
-def _fault(error: OSError) -> Json:
-    code = error.errno or 0
-    return {"fault": errno.errorcode.get(code, "EIO"), "said": os.strerror(code)}
-
-
-def user_name(uid: int) -> str:
-    """The user's name, or "uid 1001" for a number that has none."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"
 
 
 def _nearest(path: str) -> Json:
@@ -81,7 +64,7 @@ def _first_bytes(path: str) -> Json:
         finally:
             os.close(fd)
     except OSError as error:
-        return {"read_fault": _fault(error)["fault"]}
+        return {"read_fault": fault(error)["fault"]}
 
 
 def look_at_file(asked: Json) -> Json:
@@ -93,7 +76,7 @@ def look_at_file(asked: Json) -> Json:
     try:
         found = Path(path).stat()
     except OSError as error:
-        return {**_fault(error), "links": links, "target": end, **_nearest(path)}
+        return {**fault(error), "links": links, "target": end, **_nearest(path)}
     fact: Json = {
         "kind": "other",
         "size": found.st_size,
@@ -128,65 +111,13 @@ def list_neighbours(asked: Json) -> Json:
                 if stat.S_ISREG(seen.st_mode):
                     found.append((seen.st_mtime, entry.name, seen.st_size, seen.st_uid))
     except OSError as error:
-        return _fault(error)
+        return fault(error)
     found.sort(reverse=True)
     rows = [
         {"name": name, "size": size, "mtime": mtime, "user": user_name(uid)}
         for mtime, name, size, uid in found[:_MOST_NEIGHBOURS]
     ]
     return {"rows": rows}
-
-
-_headers: dict[tuple[str, int, int, int, int], Json] = {}
-
-
-def read_gguf(asked: Json) -> Json:
-    """A GGUF header: GgufFact's fields. Read once as long as the file stays the same."""
-    path = asked["path"]
-    try:
-        seen = Path(path).stat()
-        same = (path, seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
-        if same not in _headers:
-            _headers[same] = _gguf(path)
-        return _headers[same]
-    except OSError as error:
-        return _fault(error)
-
-
-def _gguf(path: str) -> Json:
-    header = gguf.read_header(path)
-    if isinstance(header, gguf.BadGguf):
-        return {"bad": f"{header.why} (at byte {header.at})"}
-    keys = {
-        name: value[:_LONGEST_TEXT] if isinstance(value, str) else value
-        for name, value in header.keys.items()
-        if not isinstance(value, gguf.Array)
-    }
-    return {
-        "size": header.file_size,
-        "needed": header.needed_size,
-        "version": header.version,
-        "tensors": len(header.tensors),
-        "keys": keys,
-    }
-
-
-def _kind_of(path: str, device: int) -> str:
-    """The file system's kind, by device number, else by the longest mount point above the path."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    nearest, kind = "", ""
-    for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
-        left, _, right = line.partition(" - ")
-        fields, kinds = left.split(), right.split()
-        if len(fields) < 5 or not kinds:  # columns of proc_pid_mountinfo(5)
-            continue
-        if fields[2] == wanted:
-            return kinds[0]
-        point = fields[4].encode("latin-1", "replace").decode("unicode_escape")
-        above = path == point or path.startswith(point.rstrip("/") + "/")
-        if above and len(point) >= len(nearest):
-            nearest, kind = point, kinds[0]
-    return kind
 
 
 def _write_probe(directory: str) -> str:
@@ -207,7 +138,7 @@ def _write_probe(directory: str) -> str:
         finally:
             os.close(fd)
     except OSError as error:
-        return str(_fault(error)["said"])
+        return str(fault(error)["said"])
     return ""
 
 
@@ -223,7 +154,7 @@ def look_at_disk(asked: Json) -> Json:
             return {"fault": "ENOTDIR", "said": "is no directory"}
         space = os.statvfs(place)
     except OSError as error:
-        return _fault(error)
+        return fault(error)
     writing = ""
     written = bool(asked.get("write")) and place == path
     if written:
@@ -231,7 +162,7 @@ def look_at_disk(asked: Json) -> Json:
     elif asked.get("write") and not os.access(place, os.W_OK | os.X_OK):
         writing = f"{place} is not writable for {user_name(os.getuid())}"
     return {
-        "kind": _kind_of(os.path.realpath(place), found.st_dev),
+        "kind": mount_of(os.path.realpath(place), found.st_dev)[0],
         "free_mib": space.f_bavail * space.f_frsize >> 20,
         "free_inodes": space.f_favail if space.f_files else None,
         "writing": writing,
@@ -269,7 +200,7 @@ def ask_server(asked: Json) -> Json:
     except TimeoutError:
         return {"fault": "TIMEOUT", "said": f"no answer within {asked['within']:.3g} s"}
     except OSError as error:
-        return _fault(error) if error.errno else {"fault": "EIO", "said": str(error)}
+        return fault(error) if error.errno else {"fault": "EIO", "said": str(error)}
     except (http.client.HTTPException, ValueError) as error:
         return {"fault": "EPROTO", "said": f"no HTTP answer ({type(error).__name__})"}
 
@@ -296,7 +227,11 @@ def name_user(asked: Json) -> Json:
 VERBS: dict[str, Callable[[Json], Json]] = {
     "file": look_at_file,
     "neighbours": list_neighbours,
-    "gguf": read_gguf,
+    "gguf": reader_models.read_gguf,
+    "model": reader_models.read_model,
+    "vocabularies": reader_models.compare_vocabularies,
+    "sample": reader_models.sample_file,
+    "readable": reader_access.may_read,
     "disk": look_at_disk,
     "ask": ask_server,
     "user": name_user,

@@ -15,10 +15,14 @@ from preflight.box import (
     GpuReading,
     Listener,
     Me,
+    ModelFact,
     Neighbour,
     Proc,
     Ran,
+    Readable,
+    Sampled,
     Sockets,
+    Vocabularies,
 )
 
 UID = 1000
@@ -52,6 +56,27 @@ def a_directory(path: str, **facts: Any) -> FileFact:
     return a_file(path, **({"kind": "directory", "size": 4096, "head": b""} | facts))
 
 
+def a_model(**facts: Any) -> ModelFact:
+    """A llama of four layers, changed as the test wishes."""
+    fact = ModelFact(
+        keys={
+            "general.architecture": "llama",
+            "llama.block_count": 4,
+            "llama.context_length": 262_144,
+            "llama.embedding_length": 4096,
+            "llama.attention.head_count": 32,
+            "llama.attention.head_count_kv": 8,
+        },
+        tensors=38,
+        size=1 << 30,
+        blocks=(200 << 20,) * 4,
+        experts=(0,) * 4,
+        outside={"token_embd.weight": 112 << 20, "output.weight": 112 << 20},
+        words=32_000,
+    )
+    return replace(fact, **facts)
+
+
 def missing(path: str, **facts: Any) -> FileFact:
     """A path that is not there, in a directory that is."""
     parent = path.rsplit("/", 1)[0] or "/"
@@ -80,6 +105,12 @@ class FakeBox:
     paths: dict[str, FileFact] = field(default_factory=dict)
     beside: dict[str, tuple[Neighbour, ...]] = field(default_factory=dict)
     headers: dict[str, GgufFact] = field(default_factory=dict)
+    models: dict[str, ModelFact] = field(default_factory=dict)
+    """Whole models, by the path of their first file."""
+    vocabulary: Vocabularies = field(default_factory=lambda: Vocabularies(32_000, 32_000))
+    samples: dict[str, Sampled] = field(default_factory=dict)
+    kept_out: dict[str, Readable] = field(default_factory=dict)
+    """Files that the other user may not read, or of which that cannot be told."""
     disks: dict[str, Disk] = field(default_factory=dict)
     rows: list[Listener] = field(default_factory=list)
     sockets_fault: str = ""
@@ -119,6 +150,43 @@ class FakeBox:
         """The header that was written down, else a plain one of a whole file."""
         del within
         return self.headers.get(path) or GgufFact(path, size=1 << 30, needed=1 << 30, version=3)
+
+    def model(self, paths: Sequence[str], *, within: float) -> ModelFact:
+        """The model that was written down under its first file, else a small llama."""
+        del within
+        return self.models.get(paths[0]) or a_model(paths=tuple(paths))
+
+    def vocabularies(self, one: str, other: str, *, within: float) -> Vocabularies:
+        """The one comparison."""
+        del one, other, within
+        return self.vocabulary
+
+    def sampled(self, paths: Sequence[str], *, within: float) -> tuple[Sampled, ...]:
+        """What was written down, else what the file's facts make likely."""
+        del within
+        facts = (self.paths.get(path) or missing(path) for path in paths)
+        return tuple(
+            self.samples.get(fact.path)
+            or Sampled(
+                fact.path,
+                fault=fact.fault,
+                target=fact.target,
+                size=fact.size,
+                inode=fact.inode,
+                mtime_ns=fact.mtime_ns,
+                user="runner",
+                head="head",
+                sample=f"sample of {fact.size}",
+            )
+            for fact in facts
+        )
+
+    def readable(
+        self, paths: Sequence[str], *, uid: int, pid: int | None, within: float
+    ) -> tuple[Readable, ...]:
+        """Everybody may read everything, unless the test says otherwise."""
+        del uid, pid, within
+        return tuple(self.kept_out.get(path) or Readable(path, may=True) for path in paths)
 
     def disk(self, path: str, *, within: float, write: bool) -> Disk:
         """A roomy local disk, unless the test says otherwise."""
