@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from alerts.message import Alert, DeliveryError
-from runner import logs
+from runner import logs, public
 from runner.delivery import flush
 from runner.journal import Journal, JournalError
 from runner.obligation import Obligation
@@ -40,14 +40,24 @@ def close(
     """Write down how the run ended and let go of what is paid; the result object."""
     result = to_json(draft, ending, Scale(clock.now(), clock.wall(), settings.zone))
     result["headline"] = headline(result)
-    body = alert_body(result) if ending.outcome is not Outcome.PROVEN else None
+    body = alert_body(result) if _is_told(draft, ending) else None
     result["alert"] = body["text"] if body else None
     _write_down(draft, ending, result, body, journal=journal, settings=settings, clock=clock)
     if obligation is not None:
         _let_go(draft, obligation)
     with suppress(OSError):
         write_result(draft.directory, result)
+    with suppress(OSError, JournalError):
+        public.show_history(Path(settings.state_dir), journal)
     return result
+
+
+def _is_told(draft: Draft, ending: Ending) -> bool:
+    """Each ending but *proven*. A refusal that is looked at again each minute was told already, and
+    stands in its incident.
+    """
+    again = draft.trigger == "retry" and ending.outcome is Outcome.REFUSED
+    return ending.outcome is not Outcome.PROVEN and not again
 
 
 def deliver(journal: Journal, settings: Settings) -> None:

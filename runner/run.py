@@ -19,7 +19,7 @@ from preflight.box import Box
 from preflight.rings import Pass
 from runner import closing, production
 from runner.files import make_state_dir
-from runner.journal import Journal
+from runner.journal import Journal, JournalError
 from runner.night import Night
 from runner.obligation import Obligation
 from runner.outcome import Outcome
@@ -27,8 +27,12 @@ from runner.plan import Plan, box_of, make_plan, observed
 from runner.production import Found, StopRefused
 from runner.progress import Progress, Unwatched
 from runner.recovery import lock, recipe
+from runner.recovery.notify import notify
 from runner.recovery.recover import quietly, settle
+from runner.recovery.unit import in_a_run
 from runner.result import Draft, Ending
+from runner.schedule.ledger import Ledger
+from runner.schedule.slots import Slot
 from runner.settings import Settings
 from runner.stopping import StopFlag
 from runner.tools import Tools, refuse
@@ -75,15 +79,18 @@ class Run:
         """Name the run; nothing is looked at yet. Raises OSError."""
         self._job, self._tools = job, tools
         run_id = _new_id(job.name, tools)
+        self._slot = _slot_of(job.name, run_id, trigger, tools)
         directory = tools.state_dir / "runs" / run_id
         directory.mkdir(mode=0o700, parents=True)
         self._draft = Draft(
             run=run_id,
             job=job.name,
             question=job.question,
-            trigger=trigger,
+            trigger=self._slot.trigger if self._slot else trigger,
             started=tools.scale().iso(tools.clock.now()) or "",
             directory=directory,
+            slot=self._slot.due if self._slot else None,
+            again_until=_again_until(self._slot, tools),
         )
         self._obligation: Obligation | None = None
 
@@ -104,6 +111,7 @@ class Run:
                 since=self._draft.started,
                 name=self._tools.settings.lock_name,
             ):
+                notify("READY=1")  # the box is ours: a service manager that started us may go on
                 result = self._closed(self._under_lock())
         except lock.Busy as busy:
             result = self._closed(Ending(Outcome.SKIPPED, f"busy: {busy}"))
@@ -169,9 +177,18 @@ class Run:
                 self._draft.found,
                 journal=self._tools.journal,
                 live=self._tools.progress.live,
+                back_at=self._back_at(),
+                now=self._tools.clock.now(),
             )
         except ConfigError as error:
             raise _Over(refuse(self._draft, "self.config", self._job.name, str(error))) from error
+
+    def _back_at(self) -> float | None:
+        """When production must serve again, on our clock; None where the schedule does not say."""
+        if self._slot is None or self._slot.back_by is None:
+            return None
+        left = self._slot.back_by - self._tools.clock.wall().timestamp()
+        return self._tools.clock.now() + left
 
     def _preflight(self, plan: Plan) -> Pass:
         """Every check, ring by ring. Nothing is touched by looking."""
@@ -226,6 +243,24 @@ class _Over(Exception):
     def __init__(self, ending: Ending) -> None:
         super().__init__(ending.why)
         self.ending = ending
+
+
+def _slot_of(job: str, run: str, trigger: str, tools: Tools) -> Slot | None:
+    """The slot that this run was started for, by the daemon or by systemd at its word."""
+    if trigger == "manual" and not in_a_run():
+        return None
+    try:
+        return Ledger(tools.journal).adopt(job, run)
+    except JournalError:
+        return None  # the run goes on without it, and its first write says what is wrong
+
+
+def _again_until(slot: Slot | None, tools: Tools) -> str | None:
+    """Until when a refused run is tried again by its schedule."""
+    if slot is None:
+        return None
+    mine = (one for one in tools.settings.schedule if one.job == slot.job)
+    return next((one.try_until for one in mine if one.try_until), None)
 
 
 def _new_id(job: str, tools: Tools) -> str:

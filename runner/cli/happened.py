@@ -1,10 +1,11 @@
 """`runner history` and `runner show`: what the journal remembers. They read, and start nothing."""
 
+import os
 from typing import Any
 
 import click
 
-from runner import words
+from runner import public, who, words
 from runner.cli import options, out
 from runner.report.page import page
 
@@ -25,8 +26,7 @@ DEFAULT_LIMIT = 50
 def history(job: str | None, limit: int, config: str | None, *, as_json: bool) -> int:
     """The runs so far, newest first; of one job where JOB is given."""
     place = options.place(config)
-    with place.journal() as journal:
-        runs = journal.history(job, limit)
+    runs = _runs(place, job, limit)
     rows = [_row(run) for run in runs]
     text = out.columns(rows, ["started", "run", "job", "outcome", "down", "what"])
     out.answer({"runs": runs}, text or ["no run yet"], as_json=as_json)
@@ -44,10 +44,29 @@ def show(run: str | None, config: str | None, *, whole: bool, as_json: bool) -> 
     return 0
 
 
+def _runs(place: options.Place, job: str | None, limit: int) -> list[dict[str, Any]]:
+    """The latest runs; what is shown to everybody where the journal is somebody else's."""
+    if (shown := _shown(place)) is None:
+        with place.journal() as journal:
+            return journal.history(job, limit)
+    return [run for run in shown if job in {None, run.get("job")}][:limit]
+
+
+def _shown(place: options.Place) -> list[dict[str, Any]] | None:
+    """The runs as other users see them; None for those who may read the journal."""
+    owner = who.owner_of(place.state_dir)
+    if os.geteuid() in {0, owner} or owner is None:
+        return None
+    return public.history(place.state_dir)
+
+
 def run_of(place: options.Place, run: str | None) -> dict[str, Any]:
-    """The run asked for. Raises Failure where there is none."""
-    with place.journal() as journal:
-        found = journal.run(run)
+    """The run asked for, or the latest. Raises Failure where there is none."""
+    if (shown := _shown(place)) is None:
+        with place.journal() as journal:
+            found = journal.run(run)
+    else:
+        found = next((one for one in shown if run in {None, one.get("run")}), None)
     if found is None:
         what = f"no run is called `{run}`" if run else "there is no run yet"
         raise out.Failure(what, where=str(place.state_dir), remedy="see `runner history`")

@@ -1,5 +1,6 @@
 """`runner run`, `check` and `cancel`: the verbs that act on the box, or look at all of it."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,35 +32,56 @@ if TYPE_CHECKING:
     metavar="KEY=VALUE",
     help="Change one key of the job for this run, such as candidate.context=100000.",
 )
+@click.option("--at", metavar="TIME", help="Run it then instead: 03:00, or 2026-12-24 03:00.")
+@click.option("--trigger", default="manual", hidden=True)
 @options.answers
 def run(
-    job: str, sets: tuple[str, ...], config: str | None, *, dry_run: bool, as_json: bool
+    job: str,
+    sets: tuple[str, ...],
+    at: str | None,
+    trigger: str,
+    config: str | None,
+    *,
+    dry_run: bool,
+    as_json: bool,
 ) -> int:
     """Run JOB now: production down, candidate up, proof, production back."""
-    settings = _ready(config)
     overrides = _overrides(sets)
+    if at is not None:
+        from runner.cli.scheduling import plan_run  # noqa: PLC0415 - only for a run of later
+
+        return plan_run(job, at, config, overridden=bool(sets or dry_run), as_json=as_json)
+    if not dry_run and (name := _through_unit(job, config, sets)):
+        from runner.cli import through_unit  # noqa: PLC0415 - only on a box with units
+
+        state_dir = Path(options.settings(config).state_dir)
+        return through_unit.run(job, name, state_dir, as_json=as_json)
+    settings = _ready(config)
     if dry_run:
         from runner import look  # noqa: PLC0415 - after a broken config has been told
 
         plan = look.plan(job, settings, overrides=overrides)
         out.answer(plan, plan_lines(plan), as_json=as_json)
         return 0
+    from runner.cli.as_unit import shown  # noqa: PLC0415 - likewise
+    from runner.recovery.unit import UnitClock  # noqa: PLC0415 - likewise
     from runner.run import run as execute  # noqa: PLC0415 - likewise
     from runner.stopping import StopFlag  # noqa: PLC0415 - likewise
-    from runner.until import RealClock  # noqa: PLC0415 - likewise
 
     stop = StopFlag()
     stop.install()
-    with _watched(as_json=as_json) as progress:
+    state_dir = Path(settings.state_dir)
+    with _watched(as_json=as_json) as progress, shown(job, state_dir, progress) as seen:
         result = execute(
             job,
             settings,
             overrides=overrides,
-            trigger="manual",
-            progress=progress,
-            clock=RealClock(),
+            trigger=trigger,
+            progress=seen.progress,
+            clock=UnitClock(stop),
             stop=stop,
         )
+        seen.end(result)
     out.answer(result, ["", *page(result, out.coloured)], as_json=as_json)
     return int(result["exit_code"])
 
@@ -67,8 +89,18 @@ def run(
 @click.command()
 @click.argument("job", required=False)
 @click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
+@click.option("--tell", is_flag=True, help="Open or resolve the incident about JOB, and tell it.")
+@click.option("--because", default="", hidden=True)
 @options.answers
-def check(job: str | None, sets: tuple[str, ...], config: str | None, *, as_json: bool) -> int:
+def check(
+    job: str | None,
+    sets: tuple[str, ...],
+    because: str,
+    config: str | None,
+    *,
+    tell: bool,
+    as_json: bool,
+) -> int:
     """Look whether JOB could run now, or with no JOB whether production could be restored."""
     settings = _ready(config)
     from runner import look  # noqa: PLC0415 - after a broken config has been told
@@ -78,6 +110,10 @@ def check(job: str | None, sets: tuple[str, ...], config: str | None, *, as_json
         watching = progress if progress.live else None
         found = look.check(job, settings, overrides=_overrides(sets), progress=watching)
     refused = found["state"] not in {"pass", "warn"}
+    if tell and job is not None:
+        from runner.schedule.ahead import tell_of  # noqa: PLC0415 - only when asked
+
+        found["told"] = tell_of(found, settings, because=because)
     out.answer(found, _checked(found, told=watching is not None), as_json=as_json)
     return exit_code(Outcome.REFUSED) if refused else 0
 
@@ -87,12 +123,49 @@ def check(job: str | None, sets: tuple[str, ...], config: str | None, *, as_json
 @options.answers
 def cancel(run_id: str | None, config: str | None, *, as_json: bool) -> int:
     """End a run orderly from elsewhere, production first; waits until it has ended."""
-    settings = _ready(config)
-    from runner.cancel import cancel as end  # noqa: PLC0415 - after a broken config has been told
+    ended = _cancelled_unit(config, run_id)
+    if ended is None:
+        settings = _ready(config)
+        from runner.cancel import cancel as end  # noqa: PLC0415 - only where it is ours to signal
 
-    ended = end(settings, run_id)
+        ended = end(settings, run_id)
     out.answer(ended, _cancelled(ended), as_json=as_json)
     return 0
+
+
+def _through_unit(job: str, config: str | None, sets: tuple[str, ...]) -> str | None:
+    """The unit that has to run this job for us, if one has to. Raises Failure."""
+    state_dir = Path(options.settings(config).state_dir)
+    if not _of_another(state_dir):
+        return None
+    from runner.cli.through_unit import unit_of  # noqa: PLC0415 - only for other users
+
+    name = unit_of(job, state_dir)
+    if name is None or not sets:
+        return name
+    if os.geteuid() == 0:
+        return None  # root may become the owner, and take these along
+    owner = who.named(who.owner_of(state_dir) or 0)
+    raise out.Failure(
+        "cannot be said to a unit, which knows its name only",
+        where="--set",
+        remedy=f"run this as {owner}, or write a job file of its own",
+    )
+
+
+def _cancelled_unit(config: str | None, run_id: str | None) -> dict[str, Any] | None:
+    """What became of a run that is a unit, and was ended for somebody who may not signal it."""
+    state_dir = Path(options.settings(config).state_dir)
+    if os.geteuid() == 0 or not _of_another(state_dir):
+        return None
+    from runner.cli import through_unit  # noqa: PLC0415 - only for other users
+
+    return through_unit.cancel(state_dir, run_id)
+
+
+def _of_another(state_dir: Path) -> bool:
+    owner = who.owner_of(state_dir)
+    return owner is not None and owner != os.geteuid()
 
 
 def _ready(config: str | None) -> "Settings":

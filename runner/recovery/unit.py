@@ -64,11 +64,15 @@ class UnitClock(RealClock):
     unless the machine itself goes down, which nothing of ours may hold up.
     """
 
-    def __init__(self, stopping: Callable[[], object]) -> None:
-        self._stopping = stopping
+    def __init__(
+        self,
+        stopping: Callable[[], object],
+        going_down: Callable[[], bool] = world.shutting_down,
+    ) -> None:
+        self._stopping, self._going_down = stopping, going_down
 
     def pause(self, seconds: float, wake: Sequence[int] = ()) -> set[int]:
         """As every clock's, telling systemd first."""
-        if alive() and self._stopping() and not world.shutting_down():
+        if alive() and self._stopping() and not self._going_down():
             notify(f"EXTEND_TIMEOUT_USEC={EXTEND_S * 1_000_000}")
         return super().pause(seconds, wake)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.recovery import notify, unit, world
+from runner.recovery import notify, unit
 
 
 class Manager:
@@ -49,21 +49,15 @@ def test_whoever_waits_feeds_the_watchdog(manager: Manager) -> None:
     assert manager.heard() == ["WATCHDOG=1"]
 
 
-def test_a_stop_is_granted_time_while_production_comes_back(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_is_granted_time_while_production_comes_back(manager: Manager) -> None:
     """A model that loads longer than TimeoutStopSec must not end with the restore killed."""
-    monkeypatch.setattr(world, "shutting_down", lambda: False)
-    unit.UnitClock(lambda: "TERM").pause(0)
+    unit.UnitClock(lambda: "TERM", going_down=lambda: False).pause(0)
     assert manager.heard() == ["WATCHDOG=1", f"EXTEND_TIMEOUT_USEC={unit.EXTEND_S * 1_000_000}"]
 
 
-def test_nothing_holds_up_a_machine_that_goes_down(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_holds_up_a_machine_that_goes_down(manager: Manager) -> None:
     """The boot restores; a poweroff that waits for a model to load is worse."""
-    monkeypatch.setattr(world, "shutting_down", lambda: True)
-    unit.UnitClock(lambda: "TERM").pause(0)
+    unit.UnitClock(lambda: "TERM", going_down=lambda: True).pause(0)
     assert manager.heard() == ["WATCHDOG=1"]
 
 
