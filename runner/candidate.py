@@ -18,6 +18,7 @@ from runner.recovery.drive_process import SERVICE
 from runner.recovery.keeper import Keeper, KeeperGone, Kept
 from runner.recovery.probe import Look
 from runner.recovery.progress import LogWatch, Progress
+from runner.secrets import redact
 from runner.until import Clock, Hopeless, Stopped, TimedOut, until
 
 POLL_S = 0.02
@@ -32,6 +33,17 @@ Nothing = Callable[[], str | None]
 
 class CandidateFailed(Exception):
     """The candidate could not run; the reason is the first decisive line it wrote."""
+
+
+def usual(environment: Mapping[str, str]) -> dict[str, str]:
+    """What a candidate inherits from whoever runs us: no secret of ours, and nothing that would
+    configure its server unseen.
+    """
+    return {
+        name: value
+        for name, value in world.scrubbed(environment).items()
+        if not name.startswith("LLAMA_ARG_") and redact(f"{name}={value}") == f"{name}={value}"
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +81,7 @@ class Candidate:
 
     def start(self) -> None:
         """Have the keeper start it, tagged with the run. Raises CandidateFailed, KeeperGone."""
-        environment = world.scrubbed(os.environ) | dict(self._command.env) | self._secrets
+        environment = usual(os.environ) | dict(self._command.env) | self._secrets
         environment.pop(SERVICE, None)  # production's own, where the command is made from its
         started = self._keeper.spawn(
             self._command.argv,
