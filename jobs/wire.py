@@ -95,7 +95,7 @@ def _ask(
             for chunk in response.iter_bytes():
                 text += chunk
                 if time.monotonic() > ends:
-                    return Reply(0, "", f"no whole answer within {within_s:g} s")
+                    return Reply(0, "", f"no whole answer within {round(within_s, 1):g} s")
                 if len(text) > _LARGEST:
                     return Reply(0, "", f"the answer is larger than {_LARGEST >> 20} MiB")
             return Reply(response.status_code, text.decode("utf-8", "replace"))
