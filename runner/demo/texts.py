@@ -70,7 +70,7 @@ def job_toml(*, model: Path, draft: Path, port: int, fill: float) -> str:
 # What `runner run 200k-mtp` brings up, and what would prove it.
 
 question        = "Does 200K of context with MTP fit, run, and answer fast enough?"
-downtime_budget = "10m"      # from production's stop until it serves again
+downtime_budget = "30m"      # from production's stop until it serves again
 stops           = ["llm"]    # who makes room (default: all services)
 
 
@@ -94,7 +94,7 @@ temperatures = [0.0, 0.7]         # each is judged by itself
 repeats      = 3
 max_tokens   = 128
 fill         = [{fill:g}]
-repeats_at_depth = 2
+repeats_at_depth = 1
 
 
 # The claims. A flag proves nothing: each is judged by counters and answers of this run.

@@ -12,7 +12,7 @@ from tests.e2e.night import Night
     [
         (("run", "../night"), "slash"),
         (("run", "a/b"), "slash"),
-        (("run", "nigth"), "night"),
+        (("run", "nights"), "night"),
         (("run", "night", "--set", "candidate.contxt=1"), "context"),
         (("run", "night", "--set", "candidate.context"), "KEY=VALUE"),
         (("rnu", "night"), "run"),

@@ -1,6 +1,9 @@
 """`runner demo`: two commands from an empty checkout to a proven run, and the midnight incident."""
 
 import json
+import os
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +11,9 @@ import pytest
 
 from preflight import proc
 from runner.demo.box import Box
+from runner.demo.notes import Notes
 from tests.e2e.night import RUNNER, Ran, Run
-from tests.servers import needs_llama_server
+from tests.servers import needs_llama_server, soon
 
 
 class Demo:
@@ -20,15 +24,17 @@ class Demo:
 
     def call(self, *words: str, within: float = 200.0) -> Ran:
         """`runner demo` with these words, to its end."""
-        return self._run("demo", "--dir", str(self.directory), *words).end(within)
+        return self.begin(*words).end(within)
 
     def ask(self, *words: str) -> Ran:
         """Another verb on this box."""
         return self._run("--config", str(self.directory / "runner.toml"), *words).end()
 
-    def _run(self, *words: str) -> Run:
-        import subprocess
+    def begin(self, *words: str) -> Run:
+        """`runner demo` with these words, in a process group of its own, as a terminal has it."""
+        return self._run("demo", "--dir", str(self.directory), *words)
 
+    def _run(self, *words: str) -> Run:
         return Run(
             subprocess.Popen(
                 [*RUNNER, *words],
@@ -36,6 +42,7 @@ class Demo:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                start_new_session=True,
             )
         )
 
@@ -89,6 +96,7 @@ def test_incident_is_refused_and_names_everything(demo: Demo) -> None:
     assert proc.ident(ran.json["stranger_pid"]) is None
 
 
+@pytest.mark.slow
 def test_demo_keeps_its_box_until_it_is_stopped(demo: Demo) -> None:
     """--keep leaves production running; --stop ends exactly what the demo started."""
     kept = demo.call("--keep", "--incident", "--json")
@@ -109,3 +117,21 @@ def test_demo_leaves_a_directory_of_somebody_else_alone(demo: Demo) -> None:
     assert ran.code == 2, str(ran)
     assert "--dir" in ran.json["error"]["remedy"]
     assert [path.name for path in demo.directory.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.slow
+def test_interrupted_demo_brings_production_back_and_then_ends(demo: Demo) -> None:
+    """Ctrl-C while production is down: the run restores it first, and nothing is left running."""
+    run = demo.begin("--json")
+    soon(lambda: (demo.directory / "demo.json").exists() or None, within=30)
+    soon(lambda: Notes.read(demo.directory).production_argv or None, within=30)
+    port = Notes.read(demo.directory).candidate_port
+    soon(lambda: proc.owners(port) or None, within=30)
+    os.killpg(run.pid, signal.SIGINT)
+    ran = run.end()
+    assert ran.code == 130, str(ran)
+    assert ran.json["outcome"] == "interrupted"
+    assert ran.json["production"]["state"] == "serving"
+    assert ran.json["demo"]["before"] == ran.json["demo"]["after"]
+    assert not Notes.read(demo.directory).alive()
+    assert not proc.owners(port)
