@@ -47,7 +47,23 @@ def list_alerts(limit: int, config: str | None, *, unsent: bool, as_json: bool) 
 @options.answers
 def flush(config: str | None, *, as_json: bool) -> int:
     """Deliver now what is not delivered yet, whenever it would be due."""
-    from runner.delivery import flush as deliver  # noqa: PLC0415 - only for this verb
+    return _deliver(config, as_json=as_json)
+
+
+@click.command()
+@click.argument("run", required=False)
+@options.answers
+def tell(run: str | None, config: str | None, *, as_json: bool) -> int:
+    """Deliver what is not delivered yet: what runner-tell@RUN.service is for.
+
+    RUN names the occasion only; whatever else is not delivered goes with it.
+    """
+    del run
+    return _deliver(config, as_json=as_json)
+
+
+def _deliver(config: str | None, *, as_json: bool) -> int:
+    from runner.delivery import flush as deliver  # noqa: PLC0415 - only for these verbs
 
     settings = options.settings(config)
     place = options.place(config)

@@ -54,6 +54,9 @@ VERBS = {
     "alerts": Verb(
         BREAKS, "runner.cli.alerting:alerts", "list, flush and test what tells a person."
     ),
+    "tell": Verb(
+        BREAKS, "runner.cli.alerting:tell", "Deliver what is not delivered; for its unit."
+    ),
     "doctor": Verb(
         SET_UP, "runner.cli.doctor:doctor", "Which config is used, and what is missing."
     ),
