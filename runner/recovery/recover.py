@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.journal import Journal
-from runner.recovery import lock, recipe, state
+from runner.recovery import limbo, lock, recipe, state
 from runner.recovery.account import Scale
 from runner.recovery.attempt import Residency
 from runner.recovery.leftovers import end_hung_holder, end_leftovers
@@ -38,11 +38,12 @@ def recover(
 ) -> Recovered:
     """Look whether something is owed, and if so end what the dead run left and restore.
 
-    `rounds` limits the tries (None: until it serves or the machine goes down). `remembered` is
-    what a guardian knows to be owed, should the files be gone. Raises OSError only when the lock
-    cannot be asked for at all.
+    Runs that died owing nothing get their outcome here too. `rounds` limits the tries (None: until
+    it serves or the machine goes down). `remembered` is what a guardian knows to be owed, should
+    the files be gone. Raises OSError only when the lock cannot be asked for at all.
     """
     owed = _owed(state_dir, remembered)
+    limbo.close_dead(state_dir, clock, owing=owed.run if owed else None)
     if owed is None:
         return Recovered("nothing", "nothing is owed")
     end_hung_holder(state_dir, owed, clock)

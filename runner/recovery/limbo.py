@@ -1,0 +1,108 @@
+"""Gives an outcome to runs that died while they owed nothing: before the stop, or after the debt.
+
+What a run owed is told by `settle`; this is about the others, which nobody would ever hear of again.
+It starts and ends no process.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from preflight import proc
+from preflight.proc import Ident
+from runner.journal import Journal, JournalError
+from runner.outcome import MEANINGS, Outcome, exit_code
+from runner.recovery import account, probe, recipe
+from runner.recovery.attempt import Served
+from runner.recovery.files import read_json
+from runner.until import Clock
+
+_WHY = "the run died while it owed nothing: before it stopped production, or when that was back"
+
+Json = dict[str, Any]
+
+
+def close_dead(state_dir: Path, clock: Clock, *, owing: str | None = None) -> list[str]:
+    """Close every run that has neither an outcome nor a process; their ids. Never raises.
+
+    `owing` is the run whose debt is open: it gets its outcome with its production. The alert
+    stands in the outbox, since a run that owed nothing left no channels behind.
+    """
+    if not (state_dir / "journal.db").exists():
+        return []
+    closed: list[str] = []
+    try:
+        with Journal.open(state_dir, read_only=True) as journal:
+            dead = [run for run in journal.open_runs() if run["run"] != owing and not _lives(run)]
+        if dead:
+            whole = _production(state_dir, clock)
+            with Journal.open(state_dir) as journal:
+                for run in dead:
+                    result = _own_result(state_dir, run) or _interrupted(run, whole)
+                    if _close(journal, run, result, clock):
+                        closed.append(run["run"])
+    except (JournalError, OSError):
+        return closed  # the next look is not far
+    return closed
+
+
+def _lives(run: Json) -> bool:
+    who = Ident.from_json(run["ident"])
+    return who is not None and proc.alive(who)
+
+
+def _own_result(state_dir: Path, run: Json) -> Json | None:
+    """What the run wrote itself, where it came that far and only the journal could not be written."""
+    said: Json = read_json(state_dir / "runs" / run["run"] / "result.json") or {}
+    known = MEANINGS.get(said.get("exit_code", -1))
+    whole = known is not None and known[0] == said.get("outcome") and said.get("headline")
+    return said if whole else None
+
+
+def _production(state_dir: Path, clock: Clock) -> Json:
+    """How the services stand that were last seen serving; nothing is waited for."""
+    scale = account.Scale.of(clock)
+    stands = []
+    for one in recipe.last_good(state_dir).values():
+        look = probe.identity(one.probe) if probe.health(one.probe).serving else None
+        up = look is not None and look.serving
+        served = Served(one.name, "serving" if up else "down-before", why=look.why if look else "")
+        stands.append(account.service(one, served, stopped=None, scale=scale, untouched=True))
+    return account.production(stands)
+
+
+def _close(journal: Journal, run: Json, result: Json, clock: Clock) -> bool:
+    headline, outcome = str(result["headline"]), str(result["outcome"])
+    alert = {
+        "first_line": headline,
+        "text": f"{result.get('alert') or headline}\n{_WHY}; run {run['run']}",
+        "at": str(result.get("ended") or run["started"]),
+        "kind": outcome,
+    }
+    return journal.close(
+        run["run"],
+        outcome,
+        int(result["exit_code"]),
+        headline,
+        result=result,
+        alert=None if outcome == Outcome.PROVEN else alert,
+        ended=clock.wall(),
+    )
+
+
+def _interrupted(run: Json, whole: Json) -> Json:
+    word = {"serving": "SERVING · ", "down-before": "DOWN, and not by us · "}
+    return {
+        **{name: run[name] for name in ("run", "job", "trigger", "started")},
+        "outcome": str(Outcome.INTERRUPTED),
+        "exit_code": exit_code(Outcome.INTERRUPTED, "KILL"),
+        "headline": f"{word.get(whole['state'], '')}{run['job']} INTERRUPTED, it owed nothing",
+        "why": _WHY,
+        "production": whole,
+        "checks": [],
+        "claims": [],
+        "measurements": {},
+        "artifacts": {},
+        "recovered": True,
+    }
