@@ -63,14 +63,15 @@ def _version() -> int:
 
 
 def _without_third_parties(verb: str, argv: list[str]) -> int:
-    from runner import who  # noqa: PLC0415 - `--version` needs none of it
+    from runner import where, who  # noqa: PLC0415 - `--version` needs none of it
     from runner.recovery.command import main as command  # noqa: PLC0415 - likewise
 
     as_json = "--json" in argv
     try:
         # Whoever else asks for the status reads what is published; root could read it all.
         if verb != "status" or os.geteuid() == 0:
-            who.become_owner(_state_dir(argv))
+            config = where.find_config(_option("--config", argv)).path
+            who.become_owner(_state_dir(argv), config=config)
         return command(verb, argv)
     except who.NotOwner as error:
         return _complain(error.message, error.where, error.remedy, as_json=as_json)

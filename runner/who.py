@@ -6,7 +6,11 @@ box, and nothing of ours executes a recipe as root on behalf of somebody else.
 
 import os
 import pwd
+from contextlib import nullcontext
 from pathlib import Path
+
+from runner import credentials
+from runner.recovery import sight as sights
 
 
 class NotOwner(Exception):
@@ -35,8 +39,12 @@ def owner_of(state_dir: Path) -> int | None:
         ) from error
 
 
-def become_owner(state_dir: Path) -> None:
-    """Go on as the owner: root drops to that user, anybody else is refused. Raises NotOwner."""
+def become_owner(state_dir: Path, *, config: Path | None = None, sight: bool = False) -> None:
+    """Go on as the owner: root drops to that user, anybody else is refused. Raises NotOwner.
+
+    Root takes along what the units would have: the credentials of the configuration where one is
+    given, and with `sight` the leave to see what belongs to other users.
+    """
     uid = owner_of(state_dir)
     me = os.geteuid()
     if uid is None or uid == me:
@@ -48,7 +56,7 @@ def become_owner(state_dir: Path) -> None:
             where=state_dir,
             remedy=f"run this as {name}, or set state_dir in your own runner.toml",
         )
-    _drop_to(uid)
+    _drop_to(uid, config, sight=sight)
 
 
 def named(uid: int) -> str:
@@ -59,16 +67,19 @@ def named(uid: int) -> str:
         return f"uid {uid}"
 
 
-def _drop_to(uid: int) -> None:
+def _drop_to(uid: int, config: Path | None, *, sight: bool) -> None:
     try:
         user = pwd.getpwuid(uid)
     except KeyError:
         groups, gid, home = [uid], uid, "/"
     else:
         groups, gid, home = os.getgrouplist(user.pw_name, user.pw_gid), user.pw_gid, user.pw_dir
-    os.setgroups(groups)
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
+    if config is not None:
+        credentials.lend(config, uid, gid)
+    with sights.kept() if sight else nullcontext():
+        os.setgroups(groups)
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
     # The rest of root's environment would lead back into root's home.
     for name in [name for name in os.environ if name.startswith(("XDG_", "SUDO_", "DBUS_"))]:
         del os.environ[name]

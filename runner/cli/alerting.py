@@ -67,7 +67,7 @@ def _deliver(config: str | None, *, as_json: bool) -> int:
 
     settings = options.settings(config)
     place = options.place(config)
-    who.become_owner(place.state_dir)
+    who.become_owner(place.state_dir, config=place.config)
     with Journal.open(place.state_dir, zone=place.zone) as journal:
         done = deliver(journal, settings.alerts.channel, place.state_dir, at_once=True)
     answer = {
@@ -96,7 +96,7 @@ def test(config: str | None, *, as_json: bool) -> int:
             where=str(place.config),
             remedy='write an [[alerts.channel]], such as one of kind = "telegram"',
         )
-    who.become_owner(place.state_dir)
+    who.become_owner(place.state_dir, config=place.config)
     text = (
         f"TEST from {socket.gethostname()} at "
         f"{words.clock(words.at_epoch(time.time(), place.zone))} · alerts of runner arrive here"

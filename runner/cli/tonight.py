@@ -111,7 +111,7 @@ def check(
         found = look.check(job, settings, overrides=_overrides(sets), progress=watching)
     refused = found["state"] not in {"pass", "warn"}
     if tell and job is not None:
-        from runner.schedule.ahead import tell_of  # noqa: PLC0415 - only when asked
+        from runner.schedule.early import tell_of  # noqa: PLC0415 - only when asked
 
         found["told"] = tell_of(found, settings, because=because)
     out.answer(found, _checked(found, told=watching is not None), as_json=as_json)
@@ -172,7 +172,7 @@ def _ready(config: str | None) -> "Settings":
     """The settings, as the owner of the state directory, with logs on standard error."""
     settings = options.settings(config)
     state_dir = Path(settings.state_dir)
-    who.become_owner(state_dir)
+    who.become_owner(state_dir, config=options.config_path(config), sight=True)
     try:
         make_state_dir(state_dir)
     except OSError as error:

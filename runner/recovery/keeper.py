@@ -11,6 +11,7 @@ from typing import Any
 
 from preflight import proc
 from preflight.proc import Ident
+from runner import credentials
 from runner.recovery import unit, wire, world
 from runner.until import Clock, Hopeless, TimedOut, until
 
@@ -127,7 +128,7 @@ def _summon_child(state_dir: Path, run: str, clock: Clock) -> Keeper:
             str(state_dir),
             run,
         ],
-        environment=world.scrubbed(os.environ),
+        environment=world.scrubbed(os.environ) | _secrets(),
         cwd="/",
         log=directory / "guardian.log",
     )
@@ -152,6 +153,12 @@ def _summon_child(state_dir: Path, run: str, clock: Clock) -> Keeper:
         raise KeeperGone(f"the guardian did not acknowledge: {error}") from error
     finally:
         child.returncode = child.returncode or 0  # nobody here waits for it: it outlives the run
+
+
+def _secrets() -> dict[str, str]:
+    """Where the credentials lie: the guardian may have to tell a person too."""
+    room = os.environ.get(credentials.VARIABLE)
+    return {credentials.VARIABLE: room} if room else {}
 
 
 def _answering(directory: Path) -> Keeper | None:

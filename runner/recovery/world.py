@@ -18,6 +18,7 @@ from pathlib import Path
 
 from preflight import proc
 from preflight.proc import Ident
+from runner.recovery import sight
 from runner.until import RealClock
 
 _PR_SET_PDEATHSIG = 1
@@ -144,17 +145,18 @@ def spawn(
     """
     fd = _open_log(log)
     try:
-        return subprocess.Popen(
-            list(argv),
-            env=dict(environment),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=fd,
-            stderr=fd,
-            start_new_session=True,
-            close_fds=True,
-            preexec_fn=prepare,  # noqa: PLW1509 - only the guardian passes one, and it has no threads
-        )
+        with sight.unhanded():
+            return subprocess.Popen(
+                list(argv),
+                env=dict(environment),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=fd,
+                stderr=fd,
+                start_new_session=True,
+                close_fds=True,
+                preexec_fn=prepare,  # noqa: PLW1509 - only the guardian's, and it has no threads
+            )
     finally:
         os.close(fd)
 

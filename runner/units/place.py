@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs.errors import ConfigError, Problem
-from runner import where, who
+from runner import credentials, where, who
 from runner.settings import Settings
 from runner.supervisors import Systemd
 
@@ -51,7 +51,7 @@ class Place:
 
     def secret_file(self, credential: str) -> str:
         """The file that a credential is read from, by root."""
-        return str(Path(self.config).parent / credential)
+        return str(credentials.file_of(Path(self.config), credential))
 
 
 def place_of(config: Path, settings: Settings, *, user: str | None = None) -> Place:
@@ -63,7 +63,7 @@ def place_of(config: Path, settings: Settings, *, user: str | None = None) -> Pl
         state_dir=settings.state_dir,
         user=user or _owner(Path(settings.state_dir)),
         services=tuple(_services(settings)),
-        credentials=tuple(sorted(set(named_credentials(where.read(here))))),
+        credentials=tuple(sorted(set(credentials.named(where.read(here))))),
         groups=tuple(name for name in _GPU_GROUPS if _is_group(name)),
         written=tuple(dict.fromkeys(_written(settings))),
         mails=any(channel.kind == "command" for channel in settings.alerts.channel),
@@ -96,19 +96,6 @@ def _services(settings: Settings) -> Iterator[str]:
         supervisor = service.supervisor
         if isinstance(supervisor, Systemd) and supervisor.scope == "system":
             yield supervisor.unit
-
-
-def named_credentials(said: object) -> Iterator[str]:
-    """Every `credential = "name"` in a configuration, wherever it stands."""
-    if isinstance(said, dict):
-        name = said.get("credential")
-        if isinstance(name, str) and len(said) == 1:
-            yield name
-        for value in said.values():
-            yield from named_credentials(value)
-    elif isinstance(said, list):
-        for value in said:
-            yield from named_credentials(value)
 
 
 def _written(settings: Settings) -> Iterator[str]:

@@ -11,7 +11,7 @@ from jobs.load import list_jobs, load_job
 from runner.outcome import MEANINGS
 from runner.settings import load_settings
 from runner.units import example, texts
-from runner.units.place import named_credentials, place_of
+from runner.units.place import place_of
 
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None,
@@ -140,12 +140,3 @@ def test_the_rule_names_production_and_nothing_more() -> None:
     assert 'var services = ["llama.service", "embed.service"];' in rule
     assert 'subject.user == "runner"' in rule
     assert 'subject.isInGroup("runner-users")' in rule
-
-
-def test_every_credential_of_the_configuration_is_found() -> None:
-    """Tokens of channels and keys of servers, however deep."""
-    said = {
-        "alerts": {"channel": [{"token": {"credential": "telegram-token"}}]},
-        "production": [{"api_key": {"credential": "llm-key"}}, {"credential": "x", "other": 1}],
-    }
-    assert sorted(named_credentials(said)) == ["llm-key", "telegram-token"]
