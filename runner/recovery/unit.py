@@ -9,9 +9,10 @@ from pathlib import Path
 
 from preflight import proc
 from runner.recovery import world
-from runner.recovery.notify import alive, notify
+from runner.recovery.notify import notify
 from runner.until import RealClock
 
+TELL_EVERY_S = 1.0
 EXTEND_S = 30
 """What a stop is granted beyond each look: a restore is never cut, however long a model loads."""
 
@@ -29,9 +30,14 @@ def own() -> str | None:
     return proc.unit_of(proc.cgroup(os.getpid()))
 
 
+def is_run(name: str | None) -> bool:
+    """Whether this is the unit of a run."""
+    return _RUN.fullmatch(name or "") is not None
+
+
 def in_a_run() -> bool:
     """Whether this process is a run that systemd started, so that it dies with that unit."""
-    return _RUN.fullmatch(own() or "") is not None
+    return is_run(own())
 
 
 def guardian_of(run: str) -> str:
@@ -58,7 +64,8 @@ def start(name: str, *, block: bool = True) -> None:
 
 
 class UnitClock(RealClock):
-    """The machine's clock. Whoever waits by it does something, and systemd is told so.
+    """The machine's clock. Whoever waits by it does something, and systemd is told so: its watchdog
+    is fed by steps of work, never by a thread that would say that we live when we hang.
 
     `stopping` says whether an end was asked for: then the stop is granted more time at each look,
     unless the machine itself goes down, which nothing of ours may hold up.
@@ -70,9 +77,14 @@ class UnitClock(RealClock):
         going_down: Callable[[], bool] = world.shutting_down,
     ) -> None:
         self._stopping, self._going_down = stopping, going_down
+        self._told_at = float("-inf")
 
     def pause(self, seconds: float, wake: Sequence[int] = ()) -> set[int]:
-        """As every clock's, telling systemd first."""
-        if alive() and self._stopping() and not self._going_down():
-            notify(f"EXTEND_TIMEOUT_USEC={EXTEND_S * 1_000_000}")
+        """As every clock's, telling systemd first, once a second at most."""
+        now = self.now()
+        if now - self._told_at >= TELL_EVERY_S:
+            self._told_at = now
+            notify("WATCHDOG=1")
+            if self._stopping() and not self._going_down():
+                notify(f"EXTEND_TIMEOUT_USEC={EXTEND_S * 1_000_000}")
         return super().pause(seconds, wake)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.recovery import notify, unit
+from runner.recovery import unit
 
 
 class Manager:
@@ -36,7 +36,6 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Manager
     """A service manager that listens, and that has heard nothing yet."""
     listening = Manager(tmp_path / "notify")
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-    monkeypatch.setattr(notify, "_said_at", 0.0)
     yield listening
     listening.close()
 
@@ -77,9 +76,6 @@ def test_without_a_service_manager_nothing_is_said(monkeypatch: pytest.MonkeyPat
         (None, False),
     ],
 )
-def test_a_run_that_systemd_started_knows_it(
-    name: str | None, is_run: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_systemd_started_knows_it(name: str | None, is_run: bool) -> None:
     """Then its guardian must be a unit of its own: a child would die with the run's unit."""
-    monkeypatch.setattr(unit, "own", lambda: name)
-    assert unit.in_a_run() is is_run
+    assert unit.is_run(name) is is_run

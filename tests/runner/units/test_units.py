@@ -4,6 +4,7 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,9 +20,9 @@ needs_systemd = pytest.mark.skipif(
 )
 
 
-def unit(name: str, **changes: object) -> str:
+def unit(name: str, **changes: Any) -> str:
     """The text of one unit of the example box, with some of its facts changed."""
-    return texts.all_files(replace(example.BOX, **changes))[f"{texts.UNITS}/{name}"]  # type: ignore[arg-type]
+    return texts.all_files(replace(example.BOX, **changes))[f"{texts.UNITS}/{name}"]
 
 
 def test_the_examples_have_not_drifted() -> None:
