@@ -4,6 +4,7 @@ The order matters. The outcome is written before the debt is closed, so that a c
 told; delivery comes last and apart, so that it delays no restore and changes no outcome.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from runner.obligation import Obligation
 from runner.outcome import Outcome
 from runner.recovery import recipe
 from runner.recovery.account import Scale
+from runner.recovery.files import free_reserve
 from runner.report.alert import alert_body
 from runner.report.files import write_result
 from runner.report.headline import headline
@@ -76,7 +78,7 @@ def _write_down(
     settings: Settings,
     clock: Clock,
 ) -> None:
-    try:
+    def write() -> None:
         if result["production"]["state"] == "down":
             journal.drain(f"production was not restored after run {draft.run}")
         journal.close(
@@ -88,11 +90,25 @@ def _write_down(
             alert=body,
             ended=clock.wall(),
         )
+
+    try:
+        _with_reserve(Path(settings.state_dir), write)
     except JournalError as error:
         log.warning("the outcome could not be written down", error=str(error))
         result["notes"].append(f"the journal could not be written: {error}")
         if body is not None:
             _tell_without_journal(draft.run, body, settings)
+
+
+def _with_reserve(state_dir: Path, write: Callable[[], None]) -> None:
+    """Write; on a full disk once more with the space that was kept back for this."""
+    try:
+        write()
+    except JournalError:
+        if not free_reserve(state_dir):
+            raise
+        log.warning("the journal could not be written; the reserve space is given up for it")
+        write()
 
 
 def _tell_without_journal(run: str, body: Json, settings: Settings) -> None:

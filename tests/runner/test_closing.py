@@ -1,0 +1,41 @@
+"""The end of a run on a full disk: the space that was kept back is given up for the last words."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.closing import _with_reserve
+from runner.journal import JournalError
+from runner.recovery.files import RESERVE, reserve
+
+
+def full_until_freed(state_dir: Path, written: list[str]) -> None:
+    """A write that has room only once the reserve is gone."""
+    if (state_dir / RESERVE).exists():
+        raise JournalError("the disk is full")
+    written.append("outcome")
+
+
+def test_the_outcome_is_written_into_the_space_kept_back(tmp_path: Path) -> None:
+    """A disk that filled up during the run does not take the outcome and its alert away."""
+    reserve(tmp_path)
+    written: list[str] = []
+    _with_reserve(tmp_path, lambda: full_until_freed(tmp_path, written))
+    assert written == ["outcome"]
+
+
+def test_without_a_reserve_the_fault_is_told(tmp_path: Path) -> None:
+    """There is nothing to give up: whoever closes the run tells without the journal."""
+
+    def full() -> None:
+        raise JournalError("the disk is full")
+
+    with pytest.raises(JournalError):
+        _with_reserve(tmp_path, full)
+
+
+def test_a_journal_that_works_keeps_the_reserve(tmp_path: Path) -> None:
+    """It is for one emergency, and stays for the next run."""
+    reserve(tmp_path)
+    _with_reserve(tmp_path, lambda: None)
+    assert (tmp_path / RESERVE).exists()
