@@ -1,6 +1,6 @@
 """Looking without acting: `runner check` and `runner run --dry-run`. Nothing is locked or stopped."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from runner.journal import Journal
 from runner.plan import alert_check, box_of, make_plan, observed
 from runner.production import Found
 from runner.progress import Progress, Unwatched
+from runner.schedule.needs import needs as needs_of
 from runner.settings import Settings
 
 Json = dict[str, Any]
@@ -64,10 +65,13 @@ def check(
     with _journal(settings) as journal, box_of(settings, box) as there:
         found = observed(settings, journal)
         needs: float | None = None
+        wanted: Json | None = None
         if job is not None:
             made = make_plan(job, settings, found, journal=journal, live=watching.live)
             checks: tuple[Check, ...] = made.checks
             needs = round(made.reserve / 60, 1)
+            recipes = [one.recipe.to_json() for one in found]
+            wanted = needs_of(made.checks, recipes, takes_s=made.timeout)
         else:
             checks = (
                 StateDir(path=settings.state_dir),
@@ -85,7 +89,17 @@ def check(
         "state": _state(looked),
         "checks": [verdict.to_json() for verdict in looked.verdicts],
         "needs_minutes": needs,
+        "needs": wanted,
+        "standing": _standing(found),
     }
+
+
+def _standing(found: Sequence[Found]) -> str:
+    """How production is, in a word for a first line."""
+    if not found:
+        return "NO PRODUCTION on this box"
+    down = [one.service.name for one in found if not one.look.serving]
+    return f"DOWN: {', '.join(down)}" if down else "SERVING"
 
 
 def _of_production(found: Found) -> tuple[Check, ...]:

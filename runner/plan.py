@@ -43,11 +43,18 @@ class Plan:
     reserve: float
     timeout: float
     slack: float = STOP_SLACK_S
+    back_at: float | None = None
+    """When production must serve again whatever the budget says, in seconds of the run's clock."""
 
     @property
     def time_down(self) -> float:
         """How long after the first stop the candidate must be on its way out."""
         return self.budget - self.reserve
+
+    def cut_at(self, stopped: float) -> float:
+        """When the candidate must be on its way out, if the first stop is at `stopped`."""
+        cut = stopped + self.time_down
+        return cut if self.back_at is None else min(cut, self.back_at - self.reserve)
 
     @property
     def budget_words(self) -> str:
@@ -99,6 +106,8 @@ def make_plan(
     *,
     journal: Journal,
     live: bool,
+    back_at: float | None = None,
+    now: float = 0.0,
 ) -> Plan:
     """Resolve a job against production as it runs. Raises ConfigError naming the key to change."""
     stops = job.stops if job.stops is not None else tuple(one.service.name for one in found)
@@ -112,6 +121,8 @@ def make_plan(
         arms.append(Arm(name, resolved.command, resolved.server))
     reserve = reserve_for([one.recipe for one in stopped])
     budget = float(job.downtime_budget)
+    if back_at is not None:
+        budget = min(budget, max(0.0, back_at - now))
     checks = [
         _time_check(budget, reserve, bool(stopped)),
         alert_check(settings, journal, live=live),
@@ -130,6 +141,7 @@ def make_plan(
         budget=budget,
         reserve=reserve,
         timeout=float(job.timeout) if job.timeout else budget + reserve,
+        back_at=back_at,
     )
 
 

@@ -52,6 +52,9 @@ class Draft:
     stopped_at: Mapping[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     down_before: bool = False
+    slot: str | None = None
+    """When it was due by its schedule; None for a run that nobody scheduled."""
+    again_until: str | None = None
 
 
 def production(draft: Draft, scale: Scale) -> Json:
@@ -89,6 +92,8 @@ def to_json(draft: Draft, ending: Ending, scale: Scale) -> Json:
         "headline": "",
         "why": ending.why,
         "trigger": draft.trigger,
+        "slot": draft.slot,
+        "again_until": draft.again_until,
         "started": draft.started,
         "ended": scale.iso(scale.now),
         "production": production(draft, scale),

@@ -38,7 +38,13 @@ VERBS = {
         TONIGHT, "runner.cli.tonight:check", "Look whether a job could run; touch nothing."
     ),
     "cancel": Verb(TONIGHT, "runner.cli.tonight:cancel", "End a run orderly, production first."),
+    "next": Verb(
+        TONIGHT, "runner.cli.scheduling:next_", "The coming fires, and what would refuse them."
+    ),
+    "pause": Verb(TONIGHT, "runner.cli.scheduling:pause", "Let a job, or all, not fire for now."),
+    "resume": Verb(TONIGHT, "runner.cli.scheduling:resume", "Let it fire again."),
     "status": Verb(HAPPENED, "runner.cli.recovering:status", "Is production serving now?"),
+    "why": Verb(HAPPENED, "runner.cli.scheduling:why", "What became of a job's slot, and why."),
     "history": Verb(HAPPENED, "runner.cli.happened:history", "The runs so far, newest first."),
     "show": Verb(
         HAPPENED, "runner.cli.happened:show", "One run with its checks, claims and evidence."
@@ -59,6 +65,9 @@ VERBS = {
     ),
     "doctor": Verb(
         SET_UP, "runner.cli.doctor:doctor", "Which config is used, and what is missing."
+    ),
+    "serve": Verb(
+        SET_UP, "runner.cli.serving:serve", "The daemon: fires jobs, watches, looks ahead, tells."
     ),
     "install-units": Verb(
         SET_UP, "runner.cli.installing:install_units", "systemd units and polkit rule for this box."

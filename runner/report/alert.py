@@ -71,6 +71,8 @@ def _refused(result: Json) -> Iterator[str]:
         yield _found(check)
     if len(bad) > _MOST_CHECKS:
         yield f"and {len(bad) - _MOST_CHECKS} more"
+    if result.get("outcome") == Outcome.REFUSED and result.get("again_until"):
+        yield f"Looking again until {result['again_until']}"
     remedies = dict.fromkeys(str(check["remedy"]) for check in bad if check.get("remedy"))
     if remedies:
         yield f"To fix: {'; '.join(list(remedies)[:_MOST_REMEDIES])}"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jobs.errors import ConfigError, Problem, render
 from runner.schedule.incidents import Incidents
-from runner.settings import load_settings
+from runner.settings import Settings, load_settings
 
 _KEY = "config"
 

@@ -71,7 +71,7 @@ class Firing:
         return self._children.start(f"run-{slot.job}", words, within=_FOR_EVER_S)
 
     def ended(self, now: float) -> list[Ended]:
-        """The slots whose run has ended since the last look."""
+        """The slots whose run has ended since the last look. A refused one may be tried again."""
         done = self._children.ended()
         found: list[Ended] = []
         for slot in self._ledger.open():
@@ -80,8 +80,7 @@ class Firing:
                 if result and result.get("outcome"):
                     found.append(Ended(_ended(slot, result, now), result))
             elif slot.state is State.STARTING:
-                name = f"run-{slot.job}"
-                why = _did_not_begin(done.get(name), now - slot.changed)
+                why = _did_not_begin(done.get(f"run-{slot.job}"), now - slot.changed)
                 if why:
                     failed = replace(slot, state=State.REFUSED, reason=why, changed=now)
                     found.append(Ended(failed, None))

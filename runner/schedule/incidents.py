@@ -19,11 +19,20 @@ class Incidents(Rows):
         super().__init__(journal.connection, journal.path, zone=journal.zone)
         self._journal = journal
 
-    def open(self, key: str, first_line: str, lines: Sequence[str] = (), run: str = "") -> bool:
+    def open(
+        self,
+        key: str,
+        first_line: str,
+        lines: Sequence[str] = (),
+        *,
+        run: str = "",
+        told: bool = False,
+        worse: bool = False,
+    ) -> bool:
         """Open an incident and have it told, or edit the one that is open; True where it is new.
 
-        What is not delivered yet is told as it stands now; what is delivered already is not told
-        again, since nothing new has to be done about it.
+        What is not delivered yet is told as it stands now; what is delivered already is told again
+        only if it got `worse`. `told` is for what somebody else has told already.
         """
         text = "\n".join(redact(shown(line)) for line in (first_line, *lines) if line)
         with self._write() as db:
@@ -43,9 +52,18 @@ class Incidents(Rows):
                 "UPDATE outbox SET body = ? WHERE key = ? AND sent_at IS NULL",
                 (body, _told(key, opened)),
             )
-        if row is None:
-            self._journal.post(_told(key, opened), _body(text, opened, "incident"), run or None)
+        if told:
+            return row is None
+        again = f":{self._at(None)}" if row and worse and self._was_sent(key, opened) else ""
+        if row is None or again:
+            body_now = _body(text, self._at(None), "incident")
+            self._journal.post(f"{_told(key, opened)}{again}", body_now, run or None)
         return row is None
+
+    def _was_sent(self, key: str, opened: str) -> bool:
+        return not self._read(
+            "SELECT 1 FROM outbox WHERE key = ? AND sent_at IS NULL", _told(key, opened)
+        )
 
     def note(self, key: str, first_line: str, lines: Sequence[str] = ()) -> None:
         """Tell something that is over already, such as a restart: opened and closed at once."""

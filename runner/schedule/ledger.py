@@ -184,6 +184,34 @@ class Ledger(Rows):
         rows = self._read("SELECT job, at, since, by FROM planned ORDER BY at, job")
         return [Planned(**dict(row)) for row in rows]
 
+    # Pins
+
+    def pin(self, **row: object) -> None:
+        """Write a pin down: owner, path, pin, how, inode, size, mtime_ns, since, by."""
+        names = ("owner", "path", "pin", "how", "inode", "size", "mtime_ns", "since", "by")
+        with self._write() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO pins (owner, path, pin, how, inode, size, mtime_ns, since,"
+                " by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                tuple(row[name] for name in names),
+            )
+
+    def unpin(self, owner: str, path: str) -> bool:
+        """Forget a pin; the file itself is the caller's to remove."""
+        with self._write() as db:
+            return bool(
+                db.execute("DELETE FROM pins WHERE owner = ? AND path = ?", (owner, path)).rowcount
+            )
+
+    def pins(self, owner: str | None = None) -> list[dict[str, Any]]:
+        """The pins, of one owner where one is named, oldest first."""
+        where = "" if owner is None else " WHERE owner = ?"
+        given = () if owner is None else (owner,)
+        return [
+            dict(row)
+            for row in self._read(f"SELECT * FROM pins{where} ORDER BY since, path", *given)  # noqa: S608 - one of two texts above
+        ]
+
     # What the daemon remembers
 
     def remember(self, **facts: object) -> None:

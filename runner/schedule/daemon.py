@@ -1,0 +1,365 @@
+"""`runner serve`: the loop that fires, watches, looks ahead and tells. Read this page first.
+
+Every part is level-triggered and looks at the world at each tick; whatever wakes the loop (the
+alarm, a death, a file, a signal) only makes it look sooner. What may hang or grow is a child.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import FrameType
+
+from preflight import proc
+from runner import logs
+from runner.files import make_state_dir
+from runner.journal import Journal, JournalError
+from runner.recovery import lock, recipe, world
+from runner.recovery.notify import notify
+from runner.schedule import coming, firing
+from runner.schedule.ahead import Ahead
+from runner.schedule.alarm import BEAT_S, After, Alarm
+from runner.schedule.children import Children
+from runner.schedule.conf import Live
+from runner.schedule.desk import Desk
+from runner.schedule.incidents import Incidents
+from runner.schedule.inputs import Inputs
+from runner.schedule.ledger import Ledger
+from runner.schedule.moments import TICK_S, Moment, Times
+from runner.schedule.post import Post
+from runner.schedule.reconcile import Reconciler, Row, rows
+from runner.schedule.watch import Watch
+from runner.stopping import StopFlag
+from runner.until import RealClock, TimedOut, until
+
+log = logs.get(__name__)
+
+LOCK = "serve.lock"
+AUDIT_AT = 5
+"""The hour of the local day after which the last 48 h are gone over."""
+
+_SHORTEST_S = 0.05
+_ASKED_S = 0.5
+_DEAF_AFTER_S = 6 * BEAT_S
+
+
+class Taken(Exception):
+    """Another daemon serves this state directory."""
+
+
+class Wishes:
+    """What signals asked for. The handlers only set attributes; `fd` has news when one came, since
+    a signal alone does not end a wait.
+    """
+
+    def __init__(self) -> None:
+        self.reload = False
+        self.fd, self._in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def install(self) -> None:
+        """Take HUP as the wish to read the configuration, and let every signal wake the loop."""
+        signal.signal(signal.SIGHUP, self._asked)
+        signal.set_wakeup_fd(self._in, warn_on_full_buffer=False)
+
+    def _asked(self, _number: int, _frame: FrameType | None) -> None:
+        self.reload = True
+
+    def seen(self) -> None:
+        """Forget what woke the loop."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.fd, 4096)
+
+
+class Daemon:
+    """One daemon of one state directory."""
+
+    def __init__(
+        self,
+        config: Path,
+        *,
+        times: Times,
+        stop: StopFlag,
+        wishes: Wishes | None = None,
+        alarm: Alarm | None = None,
+        units: bool | None = None,
+    ) -> None:
+        """Read the configuration and open the journal; nothing is fired yet.
+
+        Raises ConfigError, JournalError, OSError, and Taken where another daemon serves.
+        """
+        self._times, self._stop, self._wishes = times, stop, wishes or Wishes()
+        self._live = Live(config)
+        state_dir = Path(self._live.settings.state_dir)
+        make_state_dir(state_dir)
+        self._state_dir = state_dir
+        self._lock = _alone(state_dir)
+        journal = Journal.open(state_dir, zone=self._live.settings.zone)
+        self._journal, self._ledger = journal, Ledger(journal)
+        self._incidents = Incidents(journal)
+        self._alarm = alarm or Alarm()
+        units = firing.under_systemd() if units is None else units
+        self._watch = Watch(self._ledger, self._incidents, self._live.settings, times)
+        self._post = Post(journal, self._children(), state_dir, units=units)
+        self._ahead = Ahead(self._ledger, self._children(), Inputs())
+        self._desk = Desk(
+            self._ledger,
+            self._incidents,
+            firing.Firing(self._ledger, self._children(), units=units),
+            self._children(),
+            self.standing,
+        )
+        self._reconciler = Reconciler(self._ledger, self._live.settings.zone)
+        self._rows: tuple[Row, ...] = ()
+        self._beats, self._beat_at = 0, times.now()
+        self._published = 0.0
+        self._woken: set[int] = set()
+        self._follow()
+
+    def _children(self) -> Children:
+        return Children(self._live.path, self._state_dir / "spool", self._times)
+
+    # The loop
+
+    def serve(self) -> None:
+        """Tick until a signal asks for an end. Runs that go on do not notice it."""
+        self.tick()
+        notify("READY=1")
+        while self._stop() is None:
+            self._woken = self._times.pause(self.rest(), self.fds())
+            self.tick()
+        notify("STOPPING=1")
+
+    def fds(self) -> list[int]:
+        """Everything that may have news."""
+        return [
+            self._wishes.fd,
+            self._alarm.fd,
+            *self._watch.fds(),
+            *self._desk.fds(),
+            *self._ahead.fds(),
+            *self._post.fds(),
+        ]
+
+    def rest(self) -> float:
+        """Seconds until somebody has something to do."""
+        now = self._times.moment()
+        wanted = [
+            TICK_S,
+            _watchdog_s() / 3,
+            self._watch.wake_at() - now.boot,
+            self._ahead.wake_within(now),
+        ]
+        if self._ledger.open():
+            wanted.append(self._desk.wake_within())
+        return max(_SHORTEST_S, min(wanted))
+
+    def tick(self) -> None:
+        """One look at everything. A part that fails is told of, and the others go on."""
+        now = self._times.moment()
+        self._try("configuration", lambda: self._take_up(now))
+        self._try("slots", lambda: self._slots(now))
+        self._try("watch", lambda: self._watch.tick(self._woken, notify_alive))
+        self._try("looking ahead", lambda: self._look_ahead(now))
+        self._try("alarm", lambda: self._mind_the_alarm(now))
+        self._try("audit", lambda: self._audit(now))
+        self._try("publishing", lambda: self._publish(now))
+        self._try("errands", lambda: self._post.tick(now))
+        if now.boot - self._beat_at < _DEAF_AFTER_S:
+            notify_alive()
+        notify(f"STATUS={self.status()}")
+
+    def _try(self, name: str, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except JournalError as error:
+            log.warning("the journal cannot be used", part=name, error=str(error))
+        except Exception as error:
+            log.exception("a fault of the runner", part=name)
+            try:
+                first = f"{self.standing()} · a fault in runner serve ({name})"
+                said = f"{type(error).__name__}: {error}"
+                self._incidents.open(f"bug:{name}", first, [said, "please report it"])
+            except JournalError:
+                return
+
+    # The parts
+
+    def _take_up(self, now: Moment) -> None:
+        """An edit of runner.toml, or of a job; a broken one is told of and changes nothing."""
+        self._wishes.seen()
+        asked, self._wishes.reload = self._wishes.reload, False
+        if asked:
+            notify("RELOADING=1", f"MONOTONIC_USEC={int(now.steady * 1_000_000)}")
+        if self._live.changed(self._incidents, asked=asked):
+            self._follow()
+        if asked:
+            notify("READY=1")
+
+    def _follow(self) -> None:
+        settings = self._live.settings
+        self._rows = rows(settings)
+        self._desk.follow(settings, self._rows)
+        self._watch.follow(settings)
+        jobs = dict.fromkeys(row.job for row in self._rows)
+        files = [self._live.path, *(Path(settings.jobs_dir) / f"{job}.toml" for job in jobs)]
+        self._ahead.follow(settings, self._rows, files)
+        self._set_alarm()
+        self._published = 0.0
+
+    def _set_alarm(self) -> None:
+        after: dict[str, After] = {row.name: row.cron.after for row in self._rows}
+        for planned in self._ledger.planned():
+            after[f"{planned.job} at {planned.at}"] = _once(planned.at)
+        self._alarm.set(after)
+
+    def _slots(self, now: Moment) -> None:
+        self._alarm.dropped()
+        claimed = self._reconciler.due(self._rows, now)
+        gap = self._reconciler.gap
+        if gap is not None:
+            log.warning("time was lost", said=gap.said)
+            self._journal.event("serve", "gap", said=gap.said)
+            self._set_alarm()
+        self._desk.missed(claimed)
+        self._desk.tick(now, self._reconciler.slept)
+        if claimed:
+            self._published = 0.0
+
+    def _look_ahead(self, now: Moment) -> None:
+        for change in self._ahead.changed(now):
+            path = Path(change.path)
+            if path.parent == Path(self._live.settings.jobs_dir):
+                self._ahead.wish(path.stem, f"{path.name} {change.what}")
+        self._ahead.due(now)
+        if self._ahead.tick(now, busy=self._busy()):
+            self._published = 0.0
+
+    def _busy(self) -> bool:
+        return (
+            lock.holder(self._state_dir) is not None
+            or (self._state_dir / recipe.NAME).exists()
+            or lock.box_holder(self._live.settings.lock_name) is not None
+        )
+
+    def _mind_the_alarm(self, now: Moment) -> None:
+        """The scheduler's thread must come round; where it does not it is replaced, and told."""
+        for problem in self._alarm.problems():
+            self._incidents.note(f"alarm:{problem}", f"{self.standing()} · {problem}")
+        beats = self._alarm.beats
+        if beats != self._beats and self._alarm.alive:
+            self._beats, self._beat_at = beats, now.boot
+        elif not self._alarm.alive or now.boot - self._beat_at >= _DEAF_AFTER_S:
+            said = "the scheduler's thread had died; it was replaced, and no slot is lost"
+            self._incidents.note("alarm:died", f"{self.standing()} · {said}")
+            self._alarm.revive()
+            self._beat_at = now.boot
+
+    def _audit(self, now: Moment) -> None:
+        """Once a day: every slot of the last 48 h has its row, or a person hears of it."""
+        local = now.at.astimezone(self._live.settings.zone)
+        day = (local - timedelta(hours=AUDIT_AT)).date().isoformat()
+        if self._ledger.fact("audited") == day:
+            return
+        found = self._reconciler.audit(self._rows, now)
+        self._ledger.remember(audited=day)
+        self._desk.missed(found)
+
+    def _publish(self, now: Moment) -> None:
+        """What other users may see: coming fires, and what they need."""
+        if now.boot < self._published:
+            return
+        self._published = now.boot + 600.0
+        coming.publish(self._live.settings, self._ledger, self._state_dir, now.at)
+
+    # In words
+
+    def standing(self) -> str:
+        """How production is, for the first line of whatever is told."""
+        known = self._watch.known
+        if not self._live.settings.production:
+            return "NO PRODUCTION on this box"
+        down = [name for name, seen in known.items() if not seen.up]
+        if down:
+            return f"DOWN: {', '.join(down)}"
+        return "SERVING" if known else "serve"
+
+    def status(self) -> str:
+        """One line for `systemctl status`."""
+        now = self._times.wall()
+        times = [(at, row.job) for row in self._rows if (at := row.cron.after(now)) is not None]
+        at, job = min(times, default=(None, ""))
+        soon = f"next {job} at {_short(at, self._live)}" if at else "nothing is scheduled"
+        return f"{self.standing()} · {soon}"
+
+    def close(self) -> None:
+        """Let go of everything; runs go on."""
+        self._alarm.close()
+        self._journal.shut()
+        os.close(self._lock)
+
+
+def notify_alive() -> None:
+    """Something was just done: systemd's watchdog may know."""
+    notify("WATCHDOG=1")
+
+
+def _once(at: int) -> After:
+    def after(moment: datetime) -> datetime | None:
+        when = datetime.fromtimestamp(at, moment.tzinfo)
+        return when if when > moment else None
+
+    return after
+
+
+def _short(at: datetime, live: Live) -> str:
+    return f"{at.astimezone(live.settings.zone):%Y-%m-%d %H:%M}"
+
+
+def _watchdog_s() -> float:
+    """The watchdog of our unit in seconds; a long time where there is none."""
+    try:
+        return int(os.environ["WATCHDOG_USEC"]) / 1_000_000
+    except (KeyError, ValueError):
+        return 3600.0
+
+
+def nudge(state_dir: Path) -> bool:
+    """Let the daemon of a state directory look at once; whether there is one. Never raises."""
+    try:
+        fd = os.open(state_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+        who = proc.ident(int(pid)) if pid.isdigit() else None
+        return who is None or world.send(who, signal.SIGHUP) or True
+    finally:
+        os.close(fd)
+    return False
+
+
+def _alone(state_dir: Path) -> int:
+    """The lock of the one daemon of this state directory. Raises Taken."""
+    fd = os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def taken() -> bool | None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return None
+        return True
+
+    try:  # whoever only asks whether there is a daemon holds it for an instant
+        until(taken, within=_ASKED_S, clock=RealClock())
+    except TimedOut as error:
+        pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
+        os.close(fd)
+        raise Taken(f"runner serve runs already{f', pid {pid}' if pid else ''}") from error
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd

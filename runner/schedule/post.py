@@ -1,0 +1,56 @@
+"""What the daemon asks of others at each tick: deliver the outbox, recover what a dead run owes.
+
+Under systemd the recovery is a unit of its own, since the daemon's sandbox may not empty cgroups.
+"""
+
+from pathlib import Path
+
+from runner.journal import Journal
+from runner.recovery import lock, recipe, unit
+from runner.schedule.children import Children
+from runner.schedule.moments import Moment
+
+RECOVER_UNIT = "runner-recover.service"
+RECOVER_EVERY_S = 20.0
+RECOVER_WITHIN_S = 6 * 3600.0
+FLUSH_WITHIN_S = 300.0
+
+
+class Post:
+    """The errands."""
+
+    def __init__(self, journal: Journal, errands: Children, state_dir: Path, *, units: bool):
+        self._journal, self._errands, self._state_dir = journal, errands, state_dir
+        self._units = units
+        self._asked_at: float | None = None
+
+    def fds(self) -> list[int]:
+        """Descriptors that have news when an errand is done."""
+        return list(self._errands.fds())
+
+    def tick(self, now: Moment) -> None:
+        """Start what is due. Raises JournalError."""
+        self._errands.ended()
+        self._recover(now)
+        due = [row for row in self._journal.outbox(unsent=True) if row.next_at <= now.wall]
+        if due:
+            words = ["tell", "--json"]
+            self._errands.start("flush", words, within=FLUSH_WITHIN_S)
+
+    def _recover(self, now: Moment) -> None:
+        """A debt that nobody who lives is paying. Recovery itself looks again, and locks."""
+        if not (self._state_dir / recipe.NAME).exists():
+            self._asked_at = None
+            return
+        if lock.holder(self._state_dir) is not None:
+            return
+        if self._asked_at is not None and now.boot - self._asked_at < RECOVER_EVERY_S:
+            return
+        self._asked_at = now.boot
+        if self._units:
+            try:
+                unit.start(RECOVER_UNIT, block=False)
+            except unit.Refused:
+                self._units = False  # told by `doctor`; from now on it is done from here
+        if not self._units:
+            self._errands.start("recover", ["recover", "--quiet"], within=RECOVER_WITHIN_S)
