@@ -20,7 +20,7 @@ from pathlib import Path
 from preflight import proc
 from preflight.back import way_back
 from preflight.check import Check
-from preflight.files import FileExists, Shards
+from preflight.files import FileExists
 from preflight.gguf import read_header
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace, StateDir
@@ -28,6 +28,7 @@ from preflight.linux import LinuxBox
 from preflight.ports import ExpectedOwner, PortOwner
 from preflight.rings import Gate, gate, look
 from preflight.serves import ProductionServes
+from preflight.shards import Shards
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))  # the tests are not installed; their GGUF writer is used here

@@ -9,12 +9,13 @@ from jobs.servers import LlamaCpp
 from jobs.servers.base import LOOPBACK, Command, Server, ServerFile, programs
 from preflight.back import way_back
 from preflight.check import Check
-from preflight.files import FileExists, Shards
+from preflight.files import FileExists
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace, StateDir
 from preflight.ports import ExpectedOwner, PortOwner
 from preflight.serves import ProductionServes
 from preflight.shard_names import shard_name
+from preflight.shards import Shards
 
 _OURS = "llama-server"
 """The one program that is known to take `--version` for a question."""

@@ -66,6 +66,10 @@ class GgufFact:
     tensors: int = 0
     keys: Mapping[str, Any] = field(default_factory=dict)
     """The scalars of the metadata; long texts are clipped, lists left out."""
+    untold: int = 0
+    """How many tensors are of a type whose size is not known."""
+    misplaced: str = ""
+    """The first tensor that does not lie where it should."""
     hole: int = -1
     """The first byte of the tensors that was never written, -1 where all were."""
     hollow: int = 0

@@ -104,6 +104,28 @@ class Header:
         return self.data_start + max(ends, default=0)
 
     @property
+    def misplaced(self) -> str:
+        """The first tensor that does not begin where those before it end; empty for a sound file.
+
+        llama.cpp refuses such a file (gguf.cpp of b11434), and other readers take the bytes of one
+        tensor for those of the next. Behind a type of unknown size nothing can be told.
+        """
+        alignment = self.number("general.alignment") or 32
+        expected = 0
+        for row in self.tensors:
+            if row.offset != expected:
+                return row.name
+            if row.size is None:
+                break
+            expected += -(-row.size // alignment) * alignment
+        return ""
+
+    @property
+    def untold(self) -> int:
+        """How many tensors are of a type whose size is not known here."""
+        return sum(row.size is None for row in self.tensors)
+
+    @property
     def missing(self) -> int:
         """Bytes that the file is too short; 0 for a whole file."""
         return max(0, self.needed_size - self.file_size)

@@ -117,6 +117,8 @@ def _on_the_way(path: str) -> Iterator[str]:
 
 def _private(path: str, uid: int, device: int) -> str:
     """Why a FUSE mount keeps everybody but its own user out, whatever its modes say."""
+    if os.major(device):
+        return ""  # a disk
     kind, options = mount_of(os.path.realpath(path), device)
     words = options.split(",")
     if not kind.startswith("fuse") or kind == "fuseblk" or "allow_other" in words:

@@ -90,6 +90,8 @@ def read_gguf(asked: Json) -> Json:
         "needed": header.needed_size,
         "version": header.version,
         "tensors": len(header.tensors),
+        "untold": header.untold,
+        "misplaced": header.misplaced,
         "keys": scalars(header),
         "marker": marker,
         **said,

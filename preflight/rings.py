@@ -14,16 +14,19 @@ from typing import Annotated
 
 from pydantic import Field
 
+from preflight.access import MayRead
 from preflight.back import WayBack
 from preflight.box import Box
 from preflight.check import Check
 from preflight.control import MayControl
-from preflight.files import FileExists, Shards
+from preflight.files import FileExists
 from preflight.given import Given
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace, StateDir
 from preflight.ports import PortOwner
 from preflight.serves import ProductionServes
+from preflight.shards import Shards
+from preflight.unchanged import Unchanged
 from preflight.verdict import BlastRadius, State, Verdict, accept
 
 AnyCheck = Annotated[
@@ -33,10 +36,12 @@ AnyCheck = Annotated[
     | Given
     | GpuBudget
     | MayControl
+    | MayRead
     | PortOwner
     | ProductionServes
     | Shards
     | StateDir
+    | Unchanged
     | WayBack,
     Field(discriminator="kind"),
 ]

@@ -8,11 +8,12 @@ from jobs.candidate import Resolved, resolve
 from jobs.needs import checks_for
 from jobs.servers.base import Command
 from preflight.check import Check
-from preflight.files import FileExists, Shards
+from preflight.files import FileExists
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace
 from preflight.ports import PortOwner
 from preflight.serves import ProductionServes
+from preflight.shards import Shards
 from tests.jobs.test_candidate import LIVE, job
 from tests.jobs.test_load import DESIGN
 from tests.jobs.test_mistakes import OWN, TASK

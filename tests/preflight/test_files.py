@@ -3,18 +3,17 @@
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from preflight.box import CRASH, TIMEOUT, FileFact, GgufFact, Neighbour
-from preflight.files import FileExists, Shards
+from preflight.box import CRASH, TIMEOUT, FileFact, Neighbour
+from preflight.files import FileExists
 from preflight.linux import LinuxBox
 from preflight.rings import look
 from preflight.verdict import State, Verdict
 from tests.fakes import FakeBox, a_directory, a_file, missing
-from tests.preflight.ggufs import gguf, write_shards
+from tests.preflight.ggufs import gguf
 from tests.preflight.unprivileged import look_as_nobody
 
 PATH = "/m/model.gguf"
@@ -31,11 +30,6 @@ def ask(box: FakeBox | LinuxBox, path: str | Path, **more: object) -> Verdict:
     """The answer about one file."""
     check = FileExists.model_validate({"path": str(path), "role": "draft", **more})
     return look([check], box).verdicts[0]
-
-
-def shards(box: FakeBox | LinuxBox, path: str | Path) -> Verdict:
-    """The answer about one set of shards."""
-    return look([Shards(path=str(path))], box).verdicts[0]
 
 
 # what a stat tells, and how it is said
@@ -208,117 +202,6 @@ def test_a_path_with_escape_codes_is_shown_escaped(box: LinuxBox, tmp_path: Path
 
 
 # shards
-
-
-def test_all_shards_of_a_set_are_wanted(box: LinuxBox, tmp_path: Path) -> None:
-    """The first one is given, and every other follows from its name."""
-    first, *_ = write_shards(tmp_path, "big", 3)
-    verdict = shards(box, first)
-    assert verdict.state is State.PASS
-    assert "all 3 are there" in verdict.found
-
-
-def test_a_missing_shard_is_named(box: LinuxBox, tmp_path: Path) -> None:
-    """Case: part one exists, so a plain test of existence would pass."""
-    first, second, _ = write_shards(tmp_path, "big", 3)
-    second.unlink()
-    verdict = shards(box, first)
-    assert verdict.state is State.FAIL
-    assert "1 of 3 is missing: big-00002-of-00003.gguf" in verdict.found
-    assert any(str(second) in said for said in verdict.evidence)
-
-
-def test_shards_that_were_merged_are_a_hint_only(box: LinuxBox, tmp_path: Path) -> None:
-    """The incident: 33 shards became one file, which is not what the job names."""
-    for path in write_shards(tmp_path, "big", 33):
-        path.unlink()
-    (tmp_path / "big.gguf").write_bytes(gguf())
-    verdict = shards(box, tmp_path / "big-00001-of-00033.gguf")
-    assert verdict.state is State.FAIL
-    assert "33 of 33 are missing" in verdict.found
-    assert any("beside it now: big.gguf" in said for said in verdict.evidence)
-
-
-def test_another_shard_than_the_first_is_refused(box: LinuxBox, tmp_path: Path) -> None:
-    """The server would refuse it too, after production was stopped."""
-    first, second, _ = write_shards(tmp_path, "big", 3)
-    verdict = shards(box, second)
-    assert verdict.state is State.FAIL
-    assert str(first) in verdict.remedy
-
-
-def test_a_renamed_shard_is_recognised(box: LinuxBox, tmp_path: Path) -> None:
-    """Under another name the server cannot derive the rest of the set."""
-    first, *_ = write_shards(tmp_path, "big", 3)
-    renamed = first.rename(tmp_path / "mine.gguf")
-    assert "is shard 1 of 3 under another name" in shards(box, renamed).found
-
-
-def test_a_shard_of_another_set_is_recognised(box: LinuxBox, tmp_path: Path) -> None:
-    """Right name, wrong file: it counts itself differently."""
-    _, other, _ = write_shards(tmp_path, "other", 3)
-    first, _, third = write_shards(tmp_path, "big", 3)
-    other.replace(third)
-    verdict = shards(box, first)
-    assert (verdict.id, verdict.state) == ("file.gguf", State.FAIL)
-    assert "big-00003-of-00003.gguf says that it is shard 2 of 3" in verdict.found
-
-
-def test_sets_that_were_mixed_are_recognised_by_their_tensors(tmp_path: Path) -> None:
-    """The first shard promises more tensors than there are."""
-    paths = [str(path) for path in write_shards(tmp_path, "big", 2)]
-    box = FakeBox().has(*(a_file(path) for path in paths))
-    for number, path in enumerate(paths):
-        keys = {"split.no": number, "split.count": 2, "split.tensors.count": 9}
-        box.headers[path] = GgufFact(path, tensors=4, keys=keys)
-    verdict = shards(box, paths[0])
-    assert verdict.state is State.FAIL
-    assert "hold 8 tensors, and say that there are 9" in verdict.found
-
-
-def test_one_whole_file_is_no_set(box: LinuxBox, tmp_path: Path) -> None:
-    """A model that was never split needs no shards."""
-    path = tmp_path / "model.gguf"
-    path.write_bytes(gguf())
-    assert shards(box, path).state is State.PASS
-
-
-def test_an_empty_shard_is_told_by_its_name(box: LinuxBox, tmp_path: Path) -> None:
-    """All are there, and one of them is nothing."""
-    first, second, _ = write_shards(tmp_path, "big", 3)
-    second.write_bytes(b"")
-    assert "big-00002-of-00003.gguf is empty" in shards(box, first).found
-
-
-def test_a_cut_shard_is_told_by_its_name(box: LinuxBox, tmp_path: Path) -> None:
-    """Each shard's own header says how long it has to be."""
-    first, second, _ = write_shards(tmp_path, "big", 3)
-    second.write_bytes(second.read_bytes()[:-8])
-    assert "big-00002-of-00003.gguf is short by 8 bytes" in shards(box, first).found
-
-
-def test_metadata_of_the_wrong_type_is_no_crash() -> None:
-    """Keys are as hostile as everything else in the file."""
-    path = "/m/big-00001-of-00002.gguf"
-    other = "/m/big-00002-of-00002.gguf"
-    box = FakeBox().has(a_file(path), a_file(other))
-    box.headers[path] = GgufFact(path, keys={"split.no": "zero", "split.count": [2]})
-    assert shards(box, path).state is State.FAIL
-
-
-def test_shards_on_a_dead_mount_take_one_deadline_and_not_thirty_three() -> None:
-    """After the first one that hangs nobody asks for the others."""
-    path = "/nfs/big-00001-of-00033.gguf"
-    hung = FileFact("", fault=TIMEOUT, said="no answer within 10 s")
-
-    class Hung(FakeBox):
-        def files(self, paths: object, *, within: float) -> tuple[FileFact, ...]:
-            del within
-            return tuple(replace(hung, path=name) for name in paths)
-
-    verdict = shards(Hung(), path)
-    assert verdict.state is State.UNKNOWN
-    assert "no answer within 10 s" in verdict.found
 
 
 def test_the_real_box_reads_a_program_it_may_only_run(box: LinuxBox, tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from preflight import probe, proc
 from preflight.box import CRASH, TIMEOUT
-from preflight.files import FileExists, Shards
+from preflight.files import FileExists
 from preflight.linux import LinuxBox
 from preflight.rings import look
+from preflight.shards import Shards
 from preflight.verdict import State
 
 ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
