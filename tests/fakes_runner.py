@@ -3,6 +3,11 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from runner.until import RealClock
+
+BACK_OFF_POLL = 0.25
+"""Seconds between two looks of a back-off; what is waited for is looked at more often."""
+
 
 class FakeClock:
     """Seconds since a boot of its own; a pause takes no time and is remembered.
@@ -47,3 +52,21 @@ class FakeClock:
     def at(self, seconds: float, act: Callable[[], object]) -> None:
         """Do something `seconds` from now."""
         self._acts.append((self._now + seconds, act))
+
+
+class HastyClock(RealClock):
+    """The machine's clock for real processes, but a back-off takes a moment of it and no more."""
+
+    def __init__(self) -> None:
+        self._skipped = 0.0
+
+    def now(self) -> float:
+        """Seconds since boot, as if every back-off had lasted."""
+        return super().now() + self._skipped
+
+    def pause(self, seconds: float, wake: Sequence[int] = ()) -> set[int]:
+        """As the real one's where something is polled, and hardly anything where it is not."""
+        if seconds < BACK_OFF_POLL or wake:
+            return super().pause(seconds, wake)
+        self._skipped += seconds
+        return super().pause(0.002)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -132,6 +133,9 @@ class Attempt:
         return LogWatch(self._recipe.supervisor.get("log") or "", fatal, log_size(self._recipe))
 
     def _down(self, why: str, *, stuck: bool = False) -> Served:
+        named = [str(said.get("path") or "") for said in self._recipe.inputs]
+        gone = [path for path in named if path and not os.path.exists(path)]
+        why = "; ".join([*(f"{path} is gone" for path in gone), why])
         return Served(self._recipe.name, "down", why=why, recipe=self._recipe, stuck=stuck)
 
     def _given_up(self, why: str) -> Served:

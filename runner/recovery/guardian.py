@@ -27,7 +27,7 @@ from runner.until import Clock, TimedOut, rest, until
 CLEAR_S = 20.0
 TICK_S = 1.0
 STOPPED_S = 5.0
-"""A run that somebody has stopped (SIGSTOP) for this long while it has no lease is ended."""
+"""A run that somebody has stopped (SIGSTOP) for this long while it should restore is ended."""
 HELD_TOLD_S = 60.0
 UNKILLABLE_TOLD_S = 30.0
 LONGEST_BACK_OFF_S = 60.0
@@ -194,15 +194,17 @@ class Guardian:
         self._lines = wire.Lines(connection)
 
     def _run_hangs(self) -> bool:
-        """Past its lease; or, while it restores and has none, stopped by somebody."""
+        """Past its lease, however it spends its time; or stopped by somebody while it restores."""
         now = self._clock.now()
-        if self._ends_at is not None:
-            return now >= self._ends_at
+        if self._ends_at is not None and now >= self._ends_at:
+            return True
         if self._who is None or not world.is_stopped(self._who):
             self._stopped_since = None
             return False
         self._stopped_since = self._stopped_since or now
-        return now - self._stopped_since >= STOPPED_S
+        if now - self._stopped_since < STOPPED_S:
+            return False
+        return self._ends_at is None or state.read(self._state_dir).get("phase") == "restoring"
 
     def _end_the_run(self) -> None:
         """Its pidfd tells when it is gone. One that hangs in the kernel keeps the box: say so."""

@@ -16,7 +16,6 @@ from runner.recovery import account, probe, recipe, state, words
 from runner.recovery.account import Scale
 from runner.recovery.attempt import Past, Residency, Served
 from runner.recovery.leftovers import end_leftovers
-from runner.recovery.notify import notify
 from runner.recovery.recipe import Owed, Recipe
 from runner.recovery.restore import Say, restore
 from runner.recovery.tell import Apart, deliver, post, tell
@@ -218,7 +217,6 @@ class _Settling:
 
     def _why_not_now(self) -> str | None:
         """Why a restore must end: the machine goes down, or a person has taken the debt over."""
-        notify("WATCHDOG=1")
         if shutting_down():
             return "the machine is going down"
         if (self._state_dir / recipe.NAME).exists():

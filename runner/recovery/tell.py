@@ -101,7 +101,7 @@ def _write(
         return
     # the run has its outcome; what may be new is only how production stands now
     was_up = (row.get("production") or {}).get("state") in {"serving", "degraded"}
-    if whole["state"] == "down" or not was_up:
+    if (whole["state"] == "down" or not was_up) and row.get("news") != result["news"]:
         journal.post(alert.key, _body(alert), owed.run)
 
 

@@ -131,4 +131,5 @@ def result(owed: Owed, known: Json, whole: Json, told: Alert, scale: Scale) -> J
         "artifacts": known.get("artifacts") or {},
         "alert": told.whole,
         "recovered": True,
+        "news": told.key.removeprefix(f"{owed.run}:"),
     }

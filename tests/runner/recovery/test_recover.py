@@ -1,0 +1,522 @@
+"""`runner recover`: whatever a dead run left, production comes back, once, and a person is told."""
+
+import dataclasses
+import json
+import os
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from preflight import proc
+from runner.journal import Journal
+from runner.recovery import lock, recipe, recover, state
+from runner.recovery.drivers import driver
+from runner.recovery.recover import Recovered
+from tests.runner.recovery.site import Site, kill, stop, until_says
+from tests.servers import free_port, soon
+
+
+def recovers(site: Site, **more: object) -> Recovered:
+    """One recovery, in this process."""
+    return recover.recover(site.state_dir, clock=site.clock, **more)  # type: ignore[arg-type]
+
+
+def test_nothing_is_started_where_nothing_is_owed(site: Site) -> None:
+    """What an administrator stopped stays stopped."""
+    one = site.recipe()
+    recipe.remember(site.state_dir, [one])
+    assert recovers(site).state == "nothing"
+    assert site.copies() == []
+    assert site.told() == []
+
+
+def test_a_dead_run_is_paid_for_and_told_once(site: Site) -> None:
+    """P1, P5 and P7: serving again, one alert, and a second recovery does nothing at all."""
+    one = site.start(site.recipe())
+    (who,) = driver(one).standing().heads
+    kill(who)
+    site.leave(site.owed(one), services={"llm": {"stop_asked": True, "stopped": 0.0}})
+    done = recovers(site)
+    assert (done.state, done.production["state"]) == ("closed", "serving")
+    assert done.production["identity"] == "same"
+    pid = site.listener()
+    assert not site.is_owed
+    assert recovers(site).state == "nothing"
+    assert site.listener() == pid
+    (first,) = site.told()
+    assert first.startswith("SERVING since")
+    with Journal.open(site.state_dir, read_only=True) as journal:
+        row = journal.run("r1")
+    assert row is not None
+    assert (row["outcome"], row["exit_code"]) == ("interrupted", 137)
+
+
+def test_a_healthy_production_is_never_restarted(site: Site) -> None:
+    """The run died after its restore and before it could say so."""
+    one = site.start(site.recipe())
+    pid = site.listener()
+    site.leave(site.owed(one), "restoring")
+    assert recovers(site).state == "closed"
+    assert site.listener() == pid
+
+
+def test_a_recovery_killed_before_it_closed_the_debt_is_told_once(site: Site) -> None:
+    """P7: what is written down already is not told again."""
+    one = site.start(site.recipe())
+    site.leave(site.owed(one), "restoring")
+    assert recovers(site).state == "closed"
+    site.leave(site.owed(one), "restoring")  # as if the file had never been removed
+    assert recovers(site).state == "closed"
+    assert len(site.told()) == 1
+
+
+def test_a_run_that_closed_its_journal_and_died_before_the_debt_is_not_told_again(
+    site: Site,
+) -> None:
+    """The outcome stands; the debt is only forgotten."""
+    one = site.start(site.recipe())
+    with Journal.open(site.state_dir) as journal:
+        journal.begin("r1", "night", "manual", {}, "2026-03-01T00:00:00+00:00")
+        result = {"run": "r1", "production": {"state": "serving"}}
+        journal.close(
+            "r1", "proven", 0, "proven", result=result, alert=None, ended="2026-03-01T00:00:00Z"
+        )
+    site.leave(site.owed(one), "restoring")
+    assert recovers(site).state == "closed"
+    assert site.told() == []
+    assert not site.is_owed
+
+
+def test_a_run_that_died_before_the_stop_starts_nothing(site: Site) -> None:
+    """Armed is not stopped: whoever is down now is down for a reason of its own."""
+    one = site.recipe()
+    site.leave(site.owed(one), "armed")
+    assert recovers(site).state == "closed"
+    assert site.copies() == []
+    (first,) = site.told()
+    assert first == "DOWN, and not by us, never touched · night INTERRUPTED before the stop"
+
+
+def test_the_alert_of_an_armed_run_says_whether_production_serves(site: Site) -> None:
+    """The first line is all that a phone shows."""
+    one = site.start(site.recipe())
+    site.leave(site.owed(one), "armed")
+    assert recovers(site).state == "closed"
+    assert site.told() == ["SERVING, never touched · night INTERRUPTED before the stop"]
+
+
+def test_after_a_reboot_no_pid_on_record_means_anything(site: Site) -> None:
+    """A number that a stranger has now is left alone, and production is started."""
+    one = site.recipe()
+    stranger = site.child(["/bin/sleep", "60"])
+    start = proc.ident(stranger.pid)
+    assert start is not None
+    old = {"boot": "another-boot", "pid": stranger.pid, "start": start.start}
+    services = {"llm": {"stop_asked": True, "stopped": 0.0, "family": [old], "started": old}}
+    site.leave(
+        site.owed(one, boot="another-boot"),
+        services=services,
+        candidate={"who": old, "cgroup": None},
+        guardian=old,
+    )
+    assert recovers(site).state == "closed"
+    assert site.serves(one)
+    assert proc.alive(start)
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"services": [{}]}', os.urandom(99)])
+def test_a_damaged_recovery_file_is_read_from_its_copy(site: Site, damage: bytes) -> None:
+    """A disk may give back something else than was written."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    (site.state_dir / recipe.NAME).write_bytes(damage)
+    owed = recipe.read(site.state_dir)
+    assert owed is not None
+    assert owed.run == "r1"
+
+
+def test_with_both_files_damaged_the_last_known_good_is_restored(site: Site) -> None:
+    """The debt is certain, only its text is lost."""
+    one = site.recipe()
+    recipe.remember(site.state_dir, [one])
+    site.leave(site.owed(one))
+    for name in (recipe.NAME, recipe.COPY):
+        (site.state_dir / name).write_bytes(b"\0" * 10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock, "BOX", site.lock_name)
+        assert recovers(site).state == "closed"
+    assert site.serves(one)
+
+
+def test_a_debt_that_nobody_can_read_is_never_taken_for_paid(site: Site) -> None:
+    """With no recipe at all there is nothing to start; a person is told, and the file is kept."""
+    site.leave(site.owed(site.recipe()))
+    for name in (recipe.NAME, recipe.COPY):
+        (site.state_dir / name).write_bytes(b"\0" * 10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lock, "BOX", site.lock_name)
+        assert recovers(site).state == "owed"
+        assert recovers(site).state == "owed"
+    assert site.is_owed
+    with Journal.open(site.state_dir, read_only=True) as journal:
+        (row,) = journal.outbox()
+        assert journal.drained() is not None
+    assert row.body["first_line"].startswith("PRODUCTION UNKNOWN")
+
+
+def test_fields_of_a_newer_version_are_passed_over(site: Site) -> None:
+    """An upgrade in the night must not keep production down."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    said = json.loads((site.state_dir / recipe.NAME).read_text())
+    said |= {"schema": 9, "moon": "full"}
+    said["services"][0] |= {"tide": "high"}
+    (site.state_dir / recipe.NAME).write_text(json.dumps(said))
+    assert recovers(site).state == "closed"
+    assert site.serves(one)
+
+
+def test_the_recovery_file_of_an_older_version_has_fewer_fields(site: Site) -> None:
+    """Everything that has a default may be missing."""
+    one = site.recipe()
+    owed = site.owed(one).to_json()
+    owed = {
+        name: owed[name]
+        for name in ("run", "job", "boot", "since", "lock_name", "services", "stops")
+    }
+    kept = ("name", "kind", "host", "port", "supervisor", "probe")
+    owed["services"] = [{name: one.to_json()[name] for name in kept}]
+    (site.state_dir / recipe.NAME).write_text(json.dumps(owed))
+    assert recovers(site).state == "closed"
+    assert site.serves(one)
+
+
+def test_a_service_with_a_supervisor_nobody_knows_keeps_no_other_down(site: Site) -> None:
+    """Its recipe cannot be followed; the other is restored, and the debt stays open."""
+    strange = site.recipe(name="strange", supervisor={"kind": "moon"}, port=free_port())
+    one = site.recipe()
+    site.leave(site.owed(strange, one))
+    done = recovers(site)
+    assert done.state == "owed"
+    assert "moon" in done.said
+    assert site.serves(one)
+    assert site.is_owed
+
+
+def test_two_recoveries_at_once_start_one_copy(site: Site) -> None:
+    """P2: the lock decides, and the loser says so."""
+    one = site.recipe(site.standin("--load-seconds", "0.5"))
+    site.leave(site.owed(one))
+    both = [site.recovery("recover", "--json") for _ in range(2)]
+    said = [json.loads(child.communicate(timeout=30)[0].splitlines()[-1]) for child in both]
+    assert {one["state"] for one in said} <= {"closed", "held", "nothing"}
+    assert [one["state"] for one in said].count("closed") == 1
+    assert site.serves(one)
+    assert len(site.copies()) == 1
+
+
+def test_production_inherits_nothing_of_the_recovery(site: Site) -> None:
+    """An inherited lock would outlive the recovery; an inherited terminal would hang it up."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    assert recovers(site).state == "closed"
+    pid = site.listener()
+    held = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
+    assert not any(str(site.state_dir) in name for name in held)
+    assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2)} == {str(site.log)}
+    assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
+    found = proc.stat(pid)
+    assert found is not None
+    assert found.session == pid
+    assert (proc.environ(pid) or {}).get(proc.TAG) is None
+    assert lock.holder(site.state_dir) is None
+
+
+def test_a_journal_that_another_process_locks_delays_the_telling_only(site: Site) -> None:
+    """The restore needs no journal; the alert goes out without one, once."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    Journal.open(site.state_dir).__exit__(None, None, None)
+    with closing(sqlite3.connect(site.state_dir / "journal.db", isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("runner.journal_file.BUSY_S", 0.2)
+            assert recovers(site).state == "closed"
+    assert site.serves(one)
+    assert len(site.told()) == 1
+    assert "the journal cannot be used" in site.alerts.read_text()
+
+
+def test_a_corrupt_journal_is_laid_aside(site: Site) -> None:
+    """History is lost, production is not."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    (site.state_dir / "journal.db").write_bytes(os.urandom(8192))
+    assert recovers(site).state == "closed"
+    assert site.serves(one)
+    assert len(site.told()) == 1
+
+
+def test_the_journal_of_a_newer_runner_is_left_alone(site: Site) -> None:
+    """A downgrade in the night: told without it."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    with closing(sqlite3.connect(site.state_dir / "journal.db")) as db:
+        db.execute("PRAGMA user_version=999")
+    assert recovers(site).state == "closed"
+    assert len(site.told()) == 1
+    assert "newer" in site.alerts.read_text()
+
+
+def test_production_serves_but_nobody_can_be_told_the_debt_stays_open(site: Site) -> None:
+    """P5: never is not allowed. And then an administrator who stops production has the last word."""
+    one = site.recipe()
+    site.leave(site.owed(one, tell=[{"kind": "file", "path": str(site.room / "no" / "such")}]))
+    with closing(sqlite3.connect(site.state_dir / "journal.db")) as db:
+        db.execute("PRAGMA user_version=999")
+    assert recovers(site).state == "untold"
+    assert site.serves(one)
+    (who,) = driver(one).standing().heads
+    kill(who)
+    assert recovers(site).state == "untold"
+    assert site.heads(one) == set()
+    (site.room / "no").mkdir()
+    assert recovers(site).state == "closed"
+    assert "SERVING since" in (site.room / "no" / "such").read_text()
+
+
+def test_a_production_that_stays_down_is_not_told_at_each_recovery(site: Site) -> None:
+    """A timer looks every half minute; a person is told when there is news."""
+    one = site.recipe(["/no/such/server"])
+    site.leave(site.owed(one), services={"llm": {"stop_asked": True, "stopped": 0.0}})
+    for _ in range(2):
+        assert recovers(site).state == "owed"
+    assert len([first for first in site.told() if first.startswith("DOWN since")]) <= 2
+    told = len(site.told())
+    assert recovers(site).state == "owed"
+    assert len(site.told()) == told
+    with Journal.open(site.state_dir, read_only=True) as journal:
+        assert journal.drained() is not None
+
+
+def test_a_port_that_was_stolen_is_named_and_its_owner_left_alone(site: Site) -> None:
+    """A stranger is never signalled; production comes when he leaves."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    stranger = site.child(site.odd("--context", "1"))
+    assert site.listener() == stranger.pid
+    done = recovers(site)
+    assert done.state == "owed"
+    assert f"port {site.port} is held by pid {stranger.pid}" in done.said
+    assert site.copies() == []
+    assert stranger.poll() is None
+    kill(stranger)
+    assert recovers(site).state == "closed"
+    assert site.serves(one)
+
+
+def test_another_that_serves_in_its_place_is_left_and_called_degraded(site: Site) -> None:
+    """Somebody brought production up by other means: a second copy could only fail."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    other = site.child(site.odd("--model", str(site.model)))
+    assert site.listener() == other.pid
+    done = recovers(site)
+    assert (done.state, done.production["state"]) == ("closed", "degraded")
+    assert f"it is served by pid {other.pid}" in done.production["services"][0]["why"]
+    assert other.poll() is None
+    assert site.copies() == []
+
+
+def test_a_production_that_came_back_different_is_left_serving(site: Site) -> None:
+    """A context that shrank is worse than before and better than nothing: degraded, not killed."""
+    one = site.recipe(site.odd("--model", str(site.model), "--context", "1024"))
+    site.leave(site.owed(one))
+    done = recovers(site)
+    assert (done.state, done.production["state"]) == ("closed", "degraded")
+    assert "context is 1024, wanted 4096" in done.production["services"][0]["why"]
+    assert done.production["services"][0]["tries"] == 2
+    assert len(site.copies()) == 1
+
+
+def test_a_model_that_was_deleted_falls_back_to_the_last_known_good(site: Site) -> None:
+    """The seed of this project: a clean-up while production was down. Told as degraded."""
+    other = site.room / "other.gguf"
+    other.write_bytes(b"GGUF" + bytes(100))
+    asked = site.probe()
+    asked["identity"] = [asked["identity"][0]]
+    good = site.recipe(site.standin(model=other), probe=asked)
+    recipe.remember(site.state_dir, [good])
+    one = site.recipe()
+    site.leave(site.owed(one))
+    site.model.unlink()
+    done = recovers(site)
+    assert (done.state, done.production["state"]) == ("closed", "degraded")
+    (service,) = done.production["services"]
+    assert str(site.model) in service["why"]
+    assert service["tries"] == 3
+    assert site.told()[0].startswith("DEGRADED since")
+
+
+def test_a_model_that_was_deleted_falls_back_to_what_the_config_names(site: Site) -> None:
+    """With no last-known-good, the configured fallback comes next."""
+    other = site.room / "other.gguf"
+    other.write_bytes(b"GGUF" + bytes(100))
+    asked = site.probe()
+    asked["identity"] = [asked["identity"][0]]
+    fallback = site.recipe(site.standin(model=other), probe=asked).to_json()
+    one = site.recipe(fallbacks=[{"name": "of another version"}, fallback])
+    site.leave(site.owed(one))
+    site.model.unlink()
+    done = recovers(site)
+    assert (done.state, done.production["state"]) == ("closed", "degraded")
+    assert len(site.copies()) == 1
+
+
+def test_a_log_that_cannot_be_written_costs_the_log_and_not_production(site: Site) -> None:
+    """Its directory was cleaned up, or the disk is full."""
+    missing = site.process(site.standin(), log=str(site.room / "gone" / "production.log"))
+    one = site.recipe(supervisor=missing)
+    site.leave(site.owed(one))
+    assert recovers(site).state == "closed"
+
+
+def test_a_state_directory_that_was_removed_costs_the_memory_and_not_production(
+    site: Site, tmp_path: Path
+) -> None:
+    """What a guardian remembers is enough."""
+    one = site.recipe()
+    owed = site.owed(one)
+    state_dir = tmp_path / "removed"
+    done = recover.recover(state_dir, clock=site.clock, remembered=owed)
+    assert done.state == "closed"
+    assert site.serves(one)
+    assert len(site.told()) == 1
+
+
+def test_a_recovery_file_that_somebody_cleaned_up_is_still_owed(site: Site) -> None:
+    """Only a run that closed it, or a person who released it, may forget the debt."""
+    one = site.recipe()
+    owed = site.owed(one)
+    site.leave(owed)
+    (site.state_dir / recipe.NAME).unlink()
+    assert recovers(site).state == "nothing"
+    assert recovers(site, remembered=owed).state == "closed"
+    assert site.serves(one)
+
+
+def test_a_released_debt_is_not_paid_any_more(site: Site) -> None:
+    """A person took it over; not even a guardian that remembers it starts anything."""
+    one = site.recipe()
+    owed = site.owed(one)
+    site.leave(owed)
+    assert recover.release(site.state_dir, "I look after it myself")
+    assert recovers(site, remembered=owed).state == "nothing"
+    assert not recover.release(site.state_dir, "again")
+    assert site.copies() == []
+
+
+def test_a_restore_under_way_ends_when_a_person_takes_over(site: Site) -> None:
+    """Its next look sees it; the half-started copy is that person's then."""
+    one = site.recipe(site.standin("--never-ready"))
+    site.leave(site.owed(one))
+    child = site.recovery("recover", "--json")
+    soon(lambda: site.copies() or None)
+    assert recover.release(site.state_dir, "mine")
+    said = json.loads(child.communicate(timeout=20)[0].splitlines()[-1])
+    assert said["said"] == "a person has taken production over"
+
+
+def test_a_start_without_a_note_of_it_is_not_doubled(site: Site) -> None:
+    """Killed between the start and the note: a script that became another program is known again."""
+    script = site.room / "serve.sh"
+    command = " ".join(site.odd("--model", str(site.model), "--late", "--load", "1"))
+    script.write_text(f"#!/bin/sh\nexec {command}\n")
+    script.chmod(0o755)
+    one = site.recipe([str(script)])
+    assert driver(one).start() is None
+    (started,) = soon(lambda: site.heads(one) or None)
+    soon(lambda: True if "serve.sh" not in (proc.cmdline(started) or [""])[0] else None)
+    site.leave(site.owed(one), "restoring")
+    assert recovers(site).state == "closed"
+    assert site.heads(one) == {started}
+    assert site.copies() == [started]
+
+
+def test_a_stop_that_was_refused_leaves_a_serving_production_as_it_is(site: Site) -> None:
+    """It was never asked to end; calling it down would be wrong, and killing it worse."""
+    one = site.start(site.recipe())
+    pid = site.listener()
+    (who,) = driver(one).standing().heads
+    commands = {
+        "kind": "command",
+        "start": ["/bin/true"],
+        "stop": ["/bin/false"],
+        "status": ["/bin/true"],
+    }
+    refusing = dataclasses.replace(one, supervisor=commands)
+    site.leave(
+        site.owed(refusing), services={"llm": {"stop_asked": True, "family": [who.to_json()]}}
+    )
+    done = recovers(site)
+    assert (done.state, done.production["state"]) == ("closed", "serving")
+    assert site.listener() == pid
+
+
+def test_state_that_another_run_left_is_not_this_ones(site: Site) -> None:
+    """Its candidate is not ours to end."""
+    one = site.recipe()
+    bystander = site.child(["/bin/sleep", "60"])
+    who = proc.ident(bystander.pid)
+    assert who is not None
+    memory = state.StateFile(site.state_dir)
+    memory.begin({"run": "r0", "phase": "armed", "candidate": {"who": who.to_json()}})
+    memory.close()
+    recipe.write(site.state_dir, site.owed(one))
+    assert recovers(site).state == "closed"
+    assert site.serves(one)
+    assert proc.alive(who)
+    assert "candidate" not in state.read(site.state_dir)
+
+
+def test_a_run_that_hangs_past_its_lease_is_ended_first(site: Site) -> None:
+    """Kill the holder, then take its lock: stopped by SIGSTOP it would hold it for ever."""
+    one = site.start(site.recipe())
+    owed = site.owed(one, ends_at=site.clock.now() + 0.2)
+    run = site.act(owed, guardian=False, steps=["armed", "noted", "stopped"])
+    until_says(run, "stopped")
+    stop(run)
+    soon(lambda: True if site.clock.now() > (owed.ends_at or 0) else None)
+    done = recovers(site)
+    assert done.state == "closed"
+    assert run.wait(timeout=10) == -signal.SIGKILL
+    assert site.serves(one)
+
+
+def test_a_run_within_its_lease_is_left_alone(site: Site) -> None:
+    """It has the box and restores by itself."""
+    one = site.start(site.recipe())
+    run = site.act(site.owed(one, ends_at=site.clock.now() + 600), guardian=False, steps=["armed"])
+    until_says(run, "armed")
+    done = recovers(site)
+    assert done.state == "held"
+    assert f"run r1, pid {run.pid}" in done.said
+    assert run.poll() is None
+
+
+def test_a_recovery_that_somebody_stopped_is_ended_and_replaced(site: Site) -> None:
+    """SIGSTOP in the middle of a restore: it holds the lock, and restores nothing."""
+    one = site.recipe(site.standin("--load-seconds", "1"))
+    site.leave(site.owed(one))
+    first = site.recovery()
+    soon(lambda: site.copies() or None)
+    stop(first)
+    done = recovers(site)
+    assert done.state == "closed"
+    assert first.wait(timeout=10) == -signal.SIGKILL
+    assert site.serves(one)
+    assert len(site.copies()) == 1
