@@ -131,6 +131,7 @@ def hold(
     ).encode()
     fd = _open(state_dir / NAME, needed=file_needed)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    answering = threading.Thread(target=_answer, args=(listener, said), daemon=True)
     try:
         if fd is not None and not _taken(fd):
             raise Busy(holder(state_dir) or _holder({}))
@@ -143,11 +144,13 @@ def hold(
             with contextlib.suppress(OSError):  # a full disk must not keep recovery from its lock
                 os.ftruncate(fd, 0)
                 os.pwrite(fd, said, 0)
-        threading.Thread(target=_answer, args=(listener, said), daemon=True).start()
+        answering.start()
         yield
     finally:
         with contextlib.suppress(OSError):
             listener.shutdown(socket.SHUT_RDWR)
+        if answering.ident is not None:
+            answering.join(2 * _ASK_WITHIN)  # the name is free when nobody waits on it any more
         listener.close()
         if fd is not None:
             os.close(fd)
