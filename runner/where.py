@@ -61,10 +61,18 @@ def _places(explicit: str | os.PathLike[str] | None) -> list[tuple[str, Path, bo
     if named := os.environ.get("RUNNER_CONFIG"):
         return [("$RUNNER_CONFIG", Path(named).absolute(), True)]
     return [
-        ("./runner.toml", Path("runner.toml").absolute(), False),
+        ("./runner.toml", _here() / "runner.toml", False),
         ("$XDG_CONFIG_HOME", _xdg("XDG_CONFIG_HOME", ".config") / "runner.toml", False),
         ("/etc", _SYSTEM, False),
     ]
+
+
+def _here() -> Path:
+    """The current directory; nowhere when it was removed under our feet."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/nonexistent")
 
 
 def _xdg(name: str, default: str) -> Path:

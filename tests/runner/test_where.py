@@ -37,6 +37,15 @@ def test_every_place_looked_at_is_named(bare: Path) -> None:
     assert f"{bare / 'etc/runner.toml'} (/etc)" in found.in_words
 
 
+def test_a_removed_current_directory_hides_no_other_configuration(bare: Path) -> None:
+    """A shell may stand in a directory that somebody has deleted; recovery must work from there."""
+    config = bare / "etc/runner.toml"
+    config.parent.mkdir()
+    config.touch()
+    Path.cwd().rmdir()
+    assert where.find_config().path == config
+
+
 @pytest.mark.parametrize("by_environment", [False, True])
 def test_a_configuration_asked_for_by_name_is_that_one_or_none(
     bare: Path, monkeypatch: pytest.MonkeyPatch, *, by_environment: bool
