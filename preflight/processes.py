@@ -180,18 +180,23 @@ def started_at(pid: int) -> float | None:
 def cgroup(pid: int) -> str | None:
     """The cgroup path (v2, else the name=systemd hierarchy), such as /system.slice/llama.service."""
     raw = _read(f"/proc/{pid}/cgroup")
-    if raw is None:
-        return None
+    return cgroup_in(raw.decode("utf-8", "replace")) if raw is not None else None
+
+
+def cgroup_in(text: str) -> str | None:
+    """The path in the text of /proc/PID/cgroup. A hierarchy that systemd does not use has everything
+    in its root, so the other one tells.
+    """
     named: str | None = None
     unified: str | None = None
-    for line in raw.decode("utf-8", "replace").splitlines():
+    for line in text.splitlines():
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if controllers == "name=systemd":
             named = path
         elif number == "0" and not controllers:
             unified = path
-    return named if named is not None else unified
+    return named if unified in {None, "/"} and named is not None else unified
 
 
 def unit_of(path: str | None) -> str | None:

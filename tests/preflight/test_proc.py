@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight import proc
+from preflight import proc, processes
 from preflight.proc import Ident
 from tests.preflight.unprivileged import look_as_nobody
 
@@ -249,3 +249,18 @@ print(json.dumps({
     assert said["cmdline"]
     assert (said["uid"], said["start"], said["family"]) == (0, own.start, True)
     assert said["hidden"] == [None] * 4
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0::/system.slice/llama.service\n",
+        "9:name=systemd:/system.slice/llama.service\n0::/system.slice/llama.service\n",
+        "9:name=systemd:/\n8:pids:/\n0::/system.slice/llama.service\n",
+        "9:name=systemd:/system.slice/llama.service\n0::/\n",
+    ],
+    ids=["v2", "hybrid", "v2-in-a-container-of-a-hybrid-host", "v1"],
+)
+def test_the_hierarchy_that_systemd_uses_names_the_service(text: str) -> None:
+    """Each is a machine that exists; the other hierarchy has everything in its root."""
+    assert processes.cgroup_in(text) == "/system.slice/llama.service"
