@@ -6,18 +6,22 @@ keeps for itself. What nobody accounts for is said, and is never taken for produ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from preflight.box import CRASH, TIMEOUT, Box, Gpu, GpuProc, GpuReading
 from preflight.check import Check, Deadline
+from preflight.fit import Load, Unread, heaviest, ways
 from preflight.ports import ExpectedOwner, holders, person
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import command, memory, named
 
 _USUAL_GAP_MIB = 1024
 """Reserved memory and contexts that no process is charged with: 0.3 to 1 GiB on most cards."""
+
+_WAYS = 2
+"""So many ways to make it fit are told first; the others stand in the evidence."""
 
 _MISMATCH = (
     "library and loaded driver differ ({said}): nothing new can start on the GPU until a reboot, "
@@ -90,6 +94,21 @@ def _credible(rows: Sequence[GpuProc], used_mib: int) -> bool:
     return sum(row.mib or 0 for row in rows) <= used_mib * 1.05 + 16
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a job needs on the GPUs that are meant, in MiB, and how that is known."""
+
+    mib: int
+    said: str = ""
+    """Its parts; empty where a person named the number."""
+    floor: bool = False
+    """Whether it is only what the weights take, since nobody said more."""
+    unsure_mib: int = 0
+    """How far it may be off, because part of it is a guess."""
+    ways: Callable[[int], tuple[str, ...]] = lambda _: ()
+    """What would make it fit into so many MiB."""
+
+
 def _holder(row: GpuProc) -> str:
     much = memory(row.mib) if row.mib is not None else "an unknown amount"
     argv, user = (row.proc.argv, row.proc.user) if row.proc is not None else ((), "")
@@ -108,6 +127,8 @@ class GpuBudget(Check):
     """None: nobody said. Then the weights alone have to fit, and it is said that this proves little."""
     gpu: int | str | None = None
     """An index, or a UUID or the unmistakable beginning of one."""
+    loads: tuple[Load, ...] = ()
+    """What the arms put there, to estimate from where no number is given; the heaviest counts."""
     weights: tuple[str, ...] = ()
     production: tuple[ExpectedOwner, ...] = ()
     production_pids: tuple[int, ...] = ()
@@ -125,12 +146,6 @@ class GpuBudget(Check):
             return "the GPU"
         return f"GPU {self.gpu}" if isinstance(self.gpu, int) else self.gpu
 
-    @property
-    def _wanted(self) -> str:
-        if self.need_mib is None:
-            return "memory for the model"
-        return f"{memory(self.need_mib)} and {memory(self.headroom_mib)} headroom"
-
     def look(self, box: Box) -> Verdict:
         """Read the GPUs once, and judge."""
         time = Deadline(self.deadline_s)
@@ -144,14 +159,11 @@ class GpuBudget(Check):
         chosen = self._choose(reading)
         if isinstance(chosen, Verdict):
             return chosen
-        floor = self.need_mib if self.need_mib is not None else self._weights(box, time)
-        if floor is None:
-            return self._says(
-                State.UNKNOWN, "the size of the weights cannot be read", remedy="name free_mib"
-            )
-        budget = budget_of(chosen, self._family(box))
-        verdict = self._judge(chosen, budget, floor)
-        return self._estimated(verdict, floor) if self.need_mib is None else verdict
+        need = self._need(box, len(chosen), time)
+        if isinstance(need, Verdict):
+            return need
+        verdict = self._judge(chosen, budget_of(chosen, self._family(box)), need)
+        return self._unsure(verdict, need)
 
     def _no_reading(self, reading: GpuReading) -> Verdict:
         if reading.fault in ("absent", "not-loaded") and not self.asked:
@@ -202,12 +214,32 @@ class GpuBudget(Check):
             )
         return self._says(State.UNKNOWN, f"{name}: {gpu.said}", remedy="try: nvidia-smi")
 
-    def _weights(self, box: Box, time: Deadline) -> int | None:
-        """A floor for a need that nobody named: the model files themselves, in MiB."""
+    def _need(self, box: Box, gpus: int, time: Deadline) -> Need | Verdict:
+        """The number that was named, else an estimate from the headers, else the weights alone."""
+        if self.need_mib is not None:
+            return Need(self.need_mib)
+        if self.loads:
+            found = heaviest(self.loads, box, gpus, within=time.left())
+            if isinstance(found, Unread):
+                return self._says(
+                    State.UNKNOWN,
+                    f"it cannot be estimated: {found.why}",
+                    remedy="name it: [needs] gpu = [{ free_mib = … }]",
+                )
+            load, models, estimate = found
+            compute = next(part.mib for part in estimate.parts if part.name == "compute")
+            return Need(
+                estimate.mib,
+                said=f"{estimate.words()} for the {load.arm}",
+                unsure_mib=0 if estimate.learned else round(compute),
+                ways=lambda room: ways(load, models, gpus, room),
+            )
         facts = box.files(self.weights, within=time.left()) if self.weights else ()
         if any(fact.fault for fact in facts):
-            return None
-        return sum(fact.size for fact in facts) >> 20
+            return self._says(
+                State.UNKNOWN, "the size of the weights cannot be read", remedy="name free_mib"
+            )
+        return Need(sum(fact.size for fact in facts) >> 20, floor=True)
 
     def _family(self, box: Box) -> frozenset[int]:
         members: set[int] = set()
@@ -220,7 +252,7 @@ class GpuBudget(Check):
             members |= {pid} | box.family(pid)
         return frozenset(members)
 
-    def _judge(self, gpus: tuple[Gpu, ...], budget: Budget, need: int) -> Verdict:
+    def _judge(self, gpus: tuple[Gpu, ...], budget: Budget, need: Need) -> Verdict:
         room = budget.after_stop() - self.headroom_mib
         sums = (
             f"free {memory(budget.free)} + production "
@@ -228,27 +260,35 @@ class GpuBudget(Check):
             f"- headroom {memory(self.headroom_mib)} = {memory(room)}"
         )
         evidence = (
+            *((f"estimated: {need.said}",) if need.said else ()),
             *(f"{gpu.uuid or gpu.index} {gpu.name}: {memory(gpu.total_mib)}" for gpu in gpus),
             *(f"also on it: {_holder(row)}" for row in budget.foreign),
             f"used, but charged to nobody: {memory(budget.gap)}",
         )
-        if need > budget.total - self.headroom_mib:
-            most = memory(budget.total - self.headroom_mib)
+        if need.mib > budget.total - self.headroom_mib:
+            usable = budget.total - self.headroom_mib
+            helps = need.ways(usable)
             return self._says(
                 State.FAIL,
-                f"can never fit: {memory(budget.total)} in all, at most {most} of it usable",
-                remedy="less context, a smaller KV type or model, or another card",
-                evidence=evidence,
+                f"can never fit: {memory(budget.total)} in all, at most {memory(usable)} of it "
+                f"usable, short by {memory(need.mib - usable)}",
+                need=need,
+                remedy="; ".join(helps[:_WAYS])
+                or "less context, a smaller KV type or model, or another card",
+                evidence=(*evidence, *helps),
             )
-        if need <= budget.free - self.headroom_mib:
+        if need.mib <= budget.free - self.headroom_mib:
             found = f"{sums}: fits even beside production"
-            return self._says(State.PASS, found, evidence=evidence)
-        if need <= room:
-            return self._says(State.PASS, sums, evidence=evidence)
-        return self._short(budget, need - room, sums, evidence)
+            return self._says(State.PASS, found, need=need, evidence=evidence)
+        if need.mib <= room:
+            return self._says(State.PASS, sums, need=need, evidence=evidence)
+        return self._short(budget, need, room, sums, evidence)
 
-    def _short(self, budget: Budget, short: int, sums: str, evidence: tuple[str, ...]) -> Verdict:
+    def _short(
+        self, budget: Budget, need: Need, room: int, sums: str, evidence: tuple[str, ...]
+    ) -> Verdict:
         """It does not fit by the numbers; the numbers may not be the whole truth."""
+        short = need.mib - room
         unsaid = any(row.mib is None for row in budget.foreign)
         hidden = budget.production is None or unsaid or budget.gap > _USUAL_GAP_MIB
         if hidden and budget.gap >= short:
@@ -256,40 +296,55 @@ class GpuBudget(Check):
                 State.UNKNOWN,
                 f"{sums}; {memory(budget.gap)} are used and the driver names no owner (WSL, a "
                 "container?): if that is production, it fits",
+                need=need,
                 remedy="look with nvidia-smi; if you are sure, accept gpu.budget with that reason",
                 evidence=evidence,
             )
         heavy = sorted(budget.foreign, key=lambda row: row.mib or 0, reverse=True)
         held = f"; held by {named([_holder(row) for row in heavy], 2)}" if heavy else ""
         who = person(heavy[0].proc) if heavy and heavy[0].proc is not None else ""
+        helps = need.ways(room)
+        ask_for_less = "; ".join(helps[:_WAYS]) or "ask for less"
         return self._says(
             State.FAIL,
             f"{sums}, short by {memory(short)}{held}",
+            need=need,
             who=who,
-            remedy="wait for them or ask them" if heavy else "ask for less",
-            evidence=evidence,
+            remedy="wait for them or ask them" if heavy else ask_for_less,
+            evidence=(*evidence, *helps),
         )
 
-    def _estimated(self, verdict: Verdict, floor: int) -> Verdict:
-        """Without a number from the job a pass is only half of one."""
+    def _unsure(self, verdict: Verdict, need: Need) -> Verdict:
+        """Where part of the need is a guess, a pass may be only half of one."""
         if verdict.state is not State.PASS:
             return verdict
-        alone = f", the weights alone are {memory(floor)}" if self.weights else ""
-        return self._says(
-            State.WARN,
-            f"{verdict.found}; nobody said how much is needed{alone}",
-            remedy="name it: [needs] gpu = [{ free_mib = … }]",
-            evidence=verdict.evidence,
-        )
+        if need.floor:
+            alone = f", the weights alone are {memory(need.mib)}" if self.weights else ""
+            return replace(
+                verdict,
+                state=State.WARN,
+                found=f"{verdict.found}; nobody said how much is needed{alone}",
+                remedy="name it: [needs] gpu = [{ free_mib = … }]",
+            )
+        if need.unsure_mib:
+            guessed = (
+                f"{memory(need.unsure_mib)} of it are a guess at compute buffers, until a run tells"
+            )
+            return replace(verdict, evidence=(*verdict.evidence, guessed))
+        return verdict
 
     def _says(
         self,
         state: State,
         found: str,
         *,
+        need: Need | None = None,
         remedy: str = "",
         who: str = "",
         evidence: tuple[str, ...] = (),
     ) -> Verdict:
-        wanted = self._wanted
+        much = need.mib if need is not None else self.need_mib
+        wanted = "memory for the model"
+        if much is not None and not (need is not None and need.floor):
+            wanted = f"{memory(much)} and {memory(self.headroom_mib)} headroom"
         return self.says(state, found, wanted=wanted, remedy=remedy, who=who, evidence=evidence)
