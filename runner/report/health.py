@@ -16,10 +16,11 @@ from preflight.box import Box
 from preflight.host import StateDir
 from preflight.linux import LinuxBox
 from preflight.verdict import BlastRadius, State, Verdict
-from runner import words
+from runner import who, words
 from runner.journal import Journal, JournalError
 from runner.settings import Settings, load_settings
 from runner.supervisors import Systemd
+from runner.units import compare as units
 
 GPU_WITHIN_S = 10.0
 _LONG_UNTOLD_S = 900.0
@@ -50,6 +51,10 @@ def _examine(config: Path | None, looked: str) -> Iterator[Verdict]:
             )
         return
     yield _says("self.config", State.PASS, str(config), "is in order")
+    with LinuxBox() as box:
+        yield from units.examine(config, settings, box)
+    # root has looked at what only root may see; the rest is as the owner finds it
+    who.become_owner(Path(settings.state_dir), config=config, sight=True)
     yield from _jobs(settings)
     yield from _memory(settings)
     yield _told(settings)
