@@ -23,6 +23,7 @@ from preflight.files import FileExists
 from preflight.given import Given
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace, StateDir
+from preflight.pins import Pinned
 from preflight.ports import PortOwner
 from preflight.serves import ProductionServes
 from preflight.shards import Shards
@@ -37,6 +38,7 @@ AnyCheck = Annotated[
     | GpuBudget
     | MayControl
     | MayRead
+    | Pinned
     | PortOwner
     | ProductionServes
     | Shards
@@ -181,13 +183,14 @@ def look(
     refusing = ""
     for radius, ring in groupby(sorted(checks, key=lambda check: check.radius), _radius):
         before = refusing
-        for check in ring:
-            verdict = _skipped(check, before, box) if before else _ask(check, box, accepted)
-            asked.append(Asked(check, verdict))
-            if on_verdict is not None:
-                on_verdict(verdict)
-            if verdict.refuses and not refusing:
-                refusing = f"{radius.name.lower()} ring"
+        with box.moment():
+            for check in ring:
+                verdict = _skipped(check, before, box) if before else _ask(check, box, accepted)
+                asked.append(Asked(check, verdict))
+                if on_verdict is not None:
+                    on_verdict(verdict)
+                if verdict.refuses and not refusing:
+                    refusing = f"{radius.name.lower()} ring"
     passed = None if refusing else Pass(asked, accepted, seal=_SEAL)
     return Looked(tuple(one.verdict for one in asked), passed)
 
@@ -209,14 +212,15 @@ def gate(passed: Pass, box: Box, clock_now: Callable[[], float]) -> Gate | tuple
     What changed since its check refuses too, even if it is in order again: somebody is at work.
     """
     refused: list[Verdict] = []
-    for one in passed.asked:
-        if not one.check.cheap:
-            continue
-        now = _ask(one.check.hurried(), box, passed.accepted)
-        if now.refuses:
-            refused.append(now)
-        elif now.seen != one.verdict.seen:
-            refused.append(_changed(one.check, one.verdict, now))
+    with box.moment():
+        for one in passed.asked:
+            if not one.check.cheap:
+                continue
+            now = _ask(one.check.hurried(), box, passed.accepted)
+            if now.refuses:
+                refused.append(now)
+            elif now.seen != one.verdict.seen:
+                refused.append(_changed(one.check, one.verdict, now))
     return tuple(refused) if refused else Gate(passed, clock_now(), seal=_SEAL)
 
 

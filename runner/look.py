@@ -14,6 +14,7 @@ from preflight.host import StateDir
 from preflight.ports import ExpectedOwner, PortOwner
 from preflight.rings import Looked
 from preflight.serves import ProductionServes
+from preflight.shard_names import shard_name
 from preflight.verdict import State, Verdict
 from runner import plan as plans
 from runner.files import make_state_dir
@@ -91,6 +92,7 @@ def check(
         "needs_minutes": needs,
         "needs": wanted,
         "standing": _standing(found),
+        "production_files": {one.service.name: _kept_files(one) for one in found},
     }
 
 
@@ -132,3 +134,14 @@ def _counted(verdict: Verdict) -> State:
     if verdict.state is State.UNKNOWN and not verdict.refuses:
         return State.WARN
     return verdict.state
+
+
+def _kept_files(found: Found) -> list[str]:
+    """The files of one service that can be pinned: all it was started from but its program."""
+    inputs = found.recipe.inputs
+    files: dict[str, None] = {}
+    for item in inputs:
+        if item.get("role") != "binary":
+            shards = shard_name(str(item["path"]))
+            files |= dict.fromkeys(shards.paths() if shards else (str(item["path"]),))
+    return list(files)

@@ -95,9 +95,14 @@ class Night:
             return Ending(Outcome.REFUSED, "something changed since it was checked")
         stops = self._plan.stops
         stopped = [one for one in self._found if one.service.name in stops]
-        self._event("stopping", services=list(stops))
+        self._event(
+            "stopping",
+            services=list(stops),
+            gate_age_s=round(self._clock.now() - gate.ended_at, 3),
+            guardian=obligation.keeper.who.to_json(),
+        )
         self._tools.progress.phase("stopping production")
-        self._cut_at = self._clock.now() + self._plan.time_down if stopped else None
+        self._cut_at = self._plan.cut_at(self._clock.now()) if stopped else None
         halts = production.stop(
             stopped,
             gate=gate,

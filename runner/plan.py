@@ -1,7 +1,7 @@
 """What a job would do to this box, before anything is done: arms, checks, budgets. It only looks."""
 
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,9 @@ from runner.measure import Arm
 from runner.production import Found, survey
 from runner.reach import reach
 from runner.recovery.recipe import Recipe
+from runner.schedule import pinned
+from runner.schedule.ledger import Ledger
+from runner.service import Service
 from runner.settings import Settings
 
 STOP_SLACK_S = 300.0
@@ -45,6 +48,8 @@ class Plan:
     slack: float = STOP_SLACK_S
     back_at: float | None = None
     """When production must serve again whatever the budget says, in seconds of the run's clock."""
+    notes: tuple[str, ...] = ()
+    """What every report of this run says, such as that it uses pins."""
 
     @property
     def time_down(self) -> float:
@@ -79,8 +84,12 @@ def box_of(settings: Settings, given: Box | None) -> Iterator[Box]:
 
 def observed(settings: Settings, journal: Journal) -> tuple[Found, ...]:
     """Every service of production as it is now."""
+    ledger = Ledger(journal)
     return tuple(
-        survey(service, slowest_load=journal.slowest_load_seconds(service.name))
+        pinned.recipe_with(
+            survey(service, slowest_load=journal.slowest_load_seconds(service.name)),
+            ledger.pins(f"service:{service.name}"),
+        )
         for service in settings.production
     )
 
@@ -110,6 +119,9 @@ def make_plan(
     now: float = 0.0,
 ) -> Plan:
     """Resolve a job against production as it runs. Raises ConfigError naming the key to change."""
+    pins = Ledger(journal).pins(f"job:{job.name}")
+    kept = {row["path"]: row["pin"] for row in pins}
+    job = pinned.job_with(job, kept)
     stops = job.stops if job.stops is not None else tuple(one.service.name for one in found)
     stopped = [one for one in found if one.service.name in stops]
     commands = {one.service.name: one.command for one in found}
@@ -117,7 +129,7 @@ def make_plan(
     port = _free_port() if job.candidate.port in {"free", None} else None
     arms = []
     for name in job.arms:
-        resolved = resolve(job, commands, servers, port=port, arm=name)
+        resolved = pinned.arm_with(resolve(job, commands, servers, port=port, arm=name), kept)
         arms.append(Arm(name, resolved.command, resolved.server))
     reserve = reserve_for([one.recipe for one in stopped])
     budget = float(job.downtime_budget)
@@ -132,6 +144,8 @@ def make_plan(
             [one.recipe.to_json() for one in found],
             state_dir=settings.state_dir,
         ),
+        *pinned.checks(job.name, pins, wanted=False),
+        *(check for one in stopped for check in _pins_of(one.service, journal)),
     ]
     return Plan(
         job=job,
@@ -142,7 +156,13 @@ def make_plan(
         reserve=reserve,
         timeout=float(job.timeout) if job.timeout else budget + reserve,
         back_at=back_at,
+        notes=tuple(pinned.notes(pins)),
     )
+
+
+def _pins_of(service: Service, journal: Journal) -> Iterable[Check]:
+    rows = Ledger(journal).pins(f"service:{service.name}")
+    return pinned.checks(f"production's {service.name}", rows, wanted=service.pin)
 
 
 def _time_check(budget: float, reserve: float, stops: bool) -> Check:
@@ -193,6 +213,7 @@ def to_json(plan: Plan, found: Sequence[Found]) -> Json:
             "for_the_candidate_s": plan.time_down,
             "timeout_s": plan.timeout,
         },
+        "notes": list(plan.notes),
         "claims": [{"kind": claim.kind, "wanted": claim.wanted} for claim in plan.job.claims],
     }
 

@@ -131,6 +131,8 @@ class Run:
             return over.ending
         except Stopped as stopped:
             return self._tools.interrupted(stopped)
+        except JournalError as error:
+            return refuse(self._draft, "self.state", "the journal", str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours; nothing was touched yet
             return self._tools.bug(self._draft, error)
         night = Night(plan, passed, found, draft=self._draft, tools=self._tools)
@@ -171,7 +173,7 @@ class Run:
         self._tools.progress.phase("looking at production")
         self._draft.found = observed(self._tools.settings, self._tools.journal)
         try:
-            return make_plan(
+            plan = make_plan(
                 self._job,
                 self._tools.settings,
                 self._draft.found,
@@ -182,6 +184,8 @@ class Run:
             )
         except ConfigError as error:
             raise _Over(refuse(self._draft, "self.config", self._job.name, str(error))) from error
+        self._draft.notes += plan.notes
+        return plan
 
     def _back_at(self) -> float | None:
         """When production must serve again, on our clock; None where the schedule does not say."""
@@ -227,6 +231,12 @@ class Run:
         return tuple(known)
 
     def _closed(self, ending: Ending) -> Json:
+        # what nobody of ours touched may have gone since it was looked at
+        touched = self._draft.stopped_at
+        self._draft.found = [
+            one if one.service.name in touched else production.as_it_is(one)
+            for one in self._draft.found
+        ]
         return closing.close(
             self._draft,
             ending,

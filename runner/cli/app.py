@@ -72,6 +72,14 @@ VERBS = {
     "install-units": Verb(
         SET_UP, "runner.cli.installing:install_units", "systemd units and polkit rule for this box."
     ),
+    "reservations": Verb(
+        SET_UP, "runner.cli.reserving:reservations", "What coming runs need, for everybody."
+    ),
+    "may-i": Verb(
+        SET_UP, "runner.cli.reserving:may_i", "delete PATH, use PORT, stop UNIT: yes or no."
+    ),
+    "pin": Verb(SET_UP, "runner.cli.pinning:pin", "Keep the bytes of a job's files."),
+    "unpin": Verb(SET_UP, "runner.cli.pinning:unpin", "Let go of pins."),
     "list": Verb(SET_UP, "runner.cli.listing:list_jobs", "The jobs there are."),
     "schema": Verb(
         SET_UP, "runner.cli.schema:schema", "JSON Schema of runner.toml and of job files."

@@ -13,6 +13,7 @@ from preflight import proc
 from preflight.proc import Ident
 from runner.recovery import probe, world
 from runner.recovery.drivers import Driver, Standing, driver, idents
+from runner.recovery.pins import put_back
 from runner.recovery.progress import LogWatch, Progress, log_size
 from runner.recovery.recipe import Recipe
 from runner.recovery.sameness import compare
@@ -101,6 +102,7 @@ class Attempt:
         self._began: float | None = None
         self._closer_look = 0.0
         self._note: Callable[[Ident | None], None] = lambda _: None
+        self._put_back: list[str] = []
 
     def run(self, note: Callable[[Ident | None], None]) -> Served:
         """Bring the service up, or say why it does not come. Raises Stopped."""
@@ -179,6 +181,7 @@ class Attempt:
             return f"port {self._recipe.port} is held by {who}"
         if why := self._end_orphans():
             return why
+        self._put_back += put_back(self._recipe.pins)
         self._log, self._began = self._watch(), self._clock.now()
         refused = self.driver.start()
         self._note(getattr(self.driver, "started", None))
@@ -305,7 +308,7 @@ class Attempt:
             after=look.identity | {"pids": sorted(who.pid for who in standing.heads)},
             load=at - self._began if self._began is not None else None,
             why=same.why,
-            notes=same.notes,
+            notes=(*self._put_back, *same.notes),
             recipe=self._recipe,
         )
 

@@ -49,6 +49,7 @@ class Recipe:
     slowest_load: float | None = None
     settle: float = SETTLE_S
     fallbacks: list[Json] = field(default_factory=list)
+    pins: list[Json] = field(default_factory=list)
 
     @property
     def patience(self) -> float:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.files import publish as show
+from runner.recovery import recipe
 from runner.schedule.ledger import Ledger
 from runner.schedule.reconcile import Row, rows
 from runner.schedule.windows import back_by, begins, blacked_out, ends, paused, span_in_words
@@ -145,7 +146,9 @@ def notes(settings: Settings, begin: datetime) -> list[str]:
     return found
 
 
-def reservations(settings: Settings, ledger: Ledger | None, begin: datetime) -> Json:
+def reservations(
+    settings: Settings, ledger: Ledger | None, begin: datetime, state_dir: Path
+) -> Json:
     """What coming runs need, and what production needs to come back: for other users' eyes."""
     facts: dict[str, Any] = ledger.facts(_FACT) if ledger else {}
     runs: list[Json] = []
@@ -170,17 +173,19 @@ def reservations(settings: Settings, ledger: Ledger | None, begin: datetime) -> 
             job: {"files": sorted(((facts.get(job) or {}).get("needs") or {}).get("files") or ())}
             for job in dict.fromkeys(run["job"] for run in runs)
         },
-        "production": _production(settings),
+        "production": _production(settings, state_dir),
         "pinned": sorted(_pinned(ledger)) if ledger else [],
     }
 
 
-def _production(settings: Settings) -> list[Json]:
+def _production(settings: Settings, state_dir: Path) -> list[Json]:
+    known = recipe.last_good(state_dir)
     return [
         {
             "name": one.name,
             "port": one.port,
             "unit": getattr(one.supervisor, "unit", None),
+            "files": [item["path"] for item in known[one.name].inputs] if one.name in known else [],
         }
         for one in settings.production
     ]
@@ -194,4 +199,4 @@ def publish(settings: Settings, ledger: Ledger, state_dir: Path, begin: datetime
     """Write `public/next.json` and `public/reservations.json`. Raises OSError, JournalError."""
     coming = slots(settings, ledger, begin, count=50)
     show(state_dir, "next", {"at": iso(begin, settings.zone), "slots": coming})
-    show(state_dir, "reservations", reservations(settings, ledger, begin))
+    show(state_dir, "reservations", reservations(settings, ledger, begin, state_dir))

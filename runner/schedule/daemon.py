@@ -31,6 +31,7 @@ from runner.schedule.ledger import Ledger
 from runner.schedule.moments import TICK_S, Moment, Times
 from runner.schedule.post import Post
 from runner.schedule.reconcile import Reconciler, Row, rows
+from runner.schedule.unused import release_unused
 from runner.schedule.watch import Watch
 from runner.stopping import StopFlag
 from runner.until import RealClock, TimedOut, until
@@ -266,6 +267,9 @@ class Daemon:
         found = self._reconciler.audit(self._rows, now)
         self._ledger.remember(audited=day)
         self._desk.missed(found)
+        if left := list(release_unused(self._ledger, self._live.settings)):
+            first = f"{self.standing()} · pins that nobody needs could not be released"
+            self._incidents.note("pins:unused", first, left)
 
     def _publish(self, now: Moment) -> None:
         """What other users may see: coming fires, and what they need."""

@@ -43,17 +43,7 @@ def tell(
     refused = {f"{one['id']} {one['subject']}": one for one in _refusing(found)}
     said = {name: str(one["found"]) for name, one in refused.items()}
     at = iso(now, settings.zone)
-    ledger.remember(
-        **{
-            f"{_FACT}{job}": {
-                "state": found["state"],
-                "refused": said,
-                "at": at,
-                "needs": found.get("needs"),
-                "because": because,
-            }
-        }
-    )
+    keep(found, ledger, now, settings)
     key, due = f"ahead:{job}", next_slot(job, settings, now)
     when = f" at {clock(iso(due, settings.zone))}" if due else ""
     soon = f" (in {duration((due - now).total_seconds())})" if due else ""
@@ -66,6 +56,18 @@ def tell(
     lines = list(_lines(list(refused.values()), because, at))
     new = incidents.open(key, first, lines, worse=bool(worse))
     return "opened" if new else "worse" if worse else "known"
+
+
+def keep(found: Json, ledger: Ledger, now: datetime, settings: Settings) -> None:
+    """Remember what a look has found, for `next`, `why` and the reservations."""
+    refused = {f"{one['id']} {one['subject']}": str(one["found"]) for one in _refusing(found)}
+    said = {
+        "state": found["state"],
+        "refused": refused,
+        "at": iso(now, settings.zone),
+        "needs": found.get("needs"),
+    }
+    ledger.remember(**{f"{_FACT}{found['job']}": said})
 
 
 def tell_of(found: Json, settings: Settings, *, because: str = "") -> str:

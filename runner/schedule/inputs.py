@@ -5,6 +5,7 @@ next look. It opens and reads nothing.
 """
 
 import contextlib
+import logging
 import os
 import queue
 import threading
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from watchfiles import Change, watch
+
+logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it tells of every change of any file
 
 _STEP_MS = 200
 _DEBOUNCE_MS = 400

@@ -16,19 +16,23 @@ Json = dict[str, Any]
 
 def needs(checks: Sequence[Check], recipes: Iterable[Json], *, takes_s: float) -> Json:
     """The needs that lie in a plan's checks; `takes_s` is how long the run may take at most."""
-    files: dict[str, None] = {}
+    files: dict[str, bool] = {}
     for check in checks:
         match check:
-            case FileExists() | Binary():
-                files[check.path] = None
+            case Binary():
+                files.setdefault(check.path, False)
+            case FileExists():
+                files.setdefault(check.path, check.owner == "job" and check.role != "binary")
             case Shards():
                 shards = shard_name(check.path)
-                files |= dict.fromkeys(shards.paths() if shards else (check.path,))
+                for path in shards.paths() if shards else (check.path,):
+                    files.setdefault(path, check.owner == "job")
             case _:
                 pass
     budgets = [check for check in checks if isinstance(check, GpuBudget)]
     return {
         "files": list(files),
+        "pinnable": [path for path, may in files.items() if may],
         "ports": sorted({check.port for check in checks if isinstance(check, PortOwner)}),
         "units": [one["supervisor"]["unit"] for one in recipes if one["supervisor"].get("unit")],
         "gpu": [{"gpu": one.gpu, "mib": one.need_mib or "estimate"} for one in budgets],

@@ -23,6 +23,9 @@ from runner.settings import Settings
 from runner.words import at_epoch, clock, parsed
 
 EVERY_S = 60.0
+DOWN_S = 10.0
+"""A service that is down is looked at so often, to tell when it is back."""
+
 AGAIN_S = 2.0
 """A service that does not answer is asked once more after this, before anybody is woken."""
 
@@ -117,6 +120,8 @@ class Watch:
     def _look(self, service: Service, *, died: bool) -> None:
         name, wall = service.name, self._times.wall().timestamp()
         self._next[name] = self._times.now() + EVERY_S
+        if (was := self.known.get(name)) is not None and not was.up:
+            self._next[name] = self._times.now() + DOWN_S
         if self._busy():
             self._doubted.discard(name)
             return  # what happens now is a run's, or a recovery's, to tell
