@@ -12,6 +12,7 @@ from preflight import rings
 from preflight.rings import Pass
 from runner import production
 from runner.candidate import CandidateFailed
+from runner.gpu_memory import residency
 from runner.journal import JournalError
 from runner.measure import Bench, measure, read_logs
 from runner.obligation import NotArmed, Obligation, open_obligation
@@ -172,7 +173,7 @@ class Night:
             served = obligation.restore(
                 last_good=recipe.last_good(self._tools.state_dir),
                 stop=machine_goes_down,
-                residency=production.residency(self._tools.box),
+                residency=residency(self._tools.box),
                 say=self._say,
             )
         except Stopped as stopped:

@@ -15,20 +15,16 @@ from preflight import proc
 from preflight.box import Box
 from preflight.proc import Ident
 from preflight.rings import Gate
+from runner.gpu_memory import memory_back, residency
 from runner.recovery import probe
 from runner.recovery.drivers import Standing, driver
 from runner.recovery.keeper import Keeper, KeeperGone
 from runner.recovery.probe import Look
 from runner.recovery.recipe import Recipe
 from runner.recovery.state import StateFile
-from runner.recovery.stop import Halt, Stop, households
+from runner.recovery.stop import Halt, Stop, households, living
 from runner.service import Service
-from runner.until import Clock, Stopped, TimedOut, until
-
-MEMORY_BACK_S = 60.0
-GPU_WITHIN_S = 20.0
-STABLE_MIB = 16
-"""Two looks at a GPU's free memory that differ by less show the same: a desktop moves a little."""
+from runner.until import Clock, TimedOut, until
 
 Nothing = Callable[[], str | None]
 
@@ -194,6 +190,14 @@ def in_flight(recipe: Recipe) -> int | None:
     return sum(bool(probe.dig(slot, ["is_processing"])) for slot in slots.said)
 
 
+def as_it_is(found: Found) -> Found:
+    """The same service with what it answers now; asks for no completion, so it wakes nothing."""
+    look = probe.health(found.recipe.probe)
+    if look.serving:
+        look = probe.identity(found.recipe.probe)
+    return dataclasses.replace(found, look=look)
+
+
 def wait_idle(found: Found, *, clock: Clock, stop: Nothing) -> str | None:
     """Wait until nobody is being served; None then, else why not. Raises Stopped."""
 
@@ -224,27 +228,6 @@ def take_identity(found: Found, box: Box) -> Found:
     return dataclasses.replace(found, recipe=dataclasses.replace(found.recipe, identity=identity))
 
 
-def residency(box: Box) -> Callable[[set[int]], float | None]:
-    """How many MiB of GPU memory some processes hold; None where no GPU tells."""
-
-    def held(pids: set[int]) -> float | None:
-        reading = box.gpus(within=GPU_WITHIN_S)
-        if reading.fault or not reading.gpus:
-            return None
-        total = 0.0
-        for gpu in reading.gpus:
-            if gpu.procs is None:
-                return None
-            for one in gpu.procs:
-                if one.pid in pids:
-                    if one.mib is None:
-                        return None
-                    total += one.mib
-        return total
-
-    return held
-
-
 def stop(
     found: Sequence[Found],
     *,
@@ -258,8 +241,8 @@ def stop(
     """Stop the services, last first, each with its proofs.
 
     Raises StopRefused while nothing was asked to stop (an old gate, a guardian that does not
-    answer, a state file that cannot be written, a supervisor that does not accept it), StopFailed
-    after.
+    answer, a service that somebody else has ended, a state file that cannot be written, a
+    supervisor that does not accept it), StopFailed after.
     """
     try:
         keeper.look()  # one that was stopped lives too, and guards nothing
@@ -273,6 +256,8 @@ def stop(
         name, drive = one.service.name, driver(one.recipe)
         stopping = Stop(one.recipe, drive, clock)
         stopping.family |= one.family
+        if not living(stopping.family):  # whoever ended it may want it down: it is not ours
+            raise (StopFailed if asked else StopRefused)(f"{name} has ended, and not by us")
         asked[name] = {
             "stop_asked": True,
             "stopped": clock.wall().timestamp(),
@@ -291,7 +276,7 @@ def stop(
         if not halt.stopped:
             raise StopFailed(halt.finding)
     members = {who.pid for one in found for who in one.family}
-    if finding := _memory_back(members, box, clock):
+    if finding := memory_back(members, box, clock):
         raise StopFailed(finding)
     return halts
 
@@ -309,38 +294,6 @@ def _note_stop(memory: StateFile, asked: Mapping[str, Any], *, first: bool) -> N
     except OSError as error:
         message = f"the stop cannot be recorded: {error.strerror or error}"
         raise (StopRefused if first else StopFailed)(message) from error
-
-
-def _memory_back(members: set[int], box: Box, clock: Clock) -> str:
-    """Empty when the GPU has the memory back and stays so for two looks 100 ms apart."""
-    before: list[tuple[int, ...]] = []
-    last = ""
-
-    def back() -> bool | None:
-        nonlocal last
-        reading = box.gpus(within=GPU_WITHIN_S)
-        if reading.fault == "absent" or (not reading.fault and not reading.gpus):
-            return True
-        if reading.fault:
-            last = f"the GPU cannot be read any more: {reading.said or reading.fault}"
-            return None
-        held = {one.pid for gpu in reading.gpus for one in gpu.procs or ()} & members
-        if held:
-            last = f"GPU memory is still held by pid {', '.join(map(str, sorted(held)))}"
-            return None
-        free = tuple(gpu.free_mib for gpu in reading.gpus)
-        steady = bool(before) and all(
-            abs(was - now) < STABLE_MIB for was, now in zip(before[-1], free, strict=False)
-        )
-        before.append(free)
-        last = "GPU memory is still being given back"
-        return True if steady else None
-
-    try:
-        until(back, within=MEMORY_BACK_S, clock=clock, every=0.1)
-    except (TimedOut, Stopped):
-        return last
-    return ""
 
 
 def revived(found: Sequence[Found], ours: set[int]) -> str | None:

@@ -19,6 +19,7 @@ from preflight.box import Box
 from preflight.rings import Pass
 from runner import closing, production
 from runner.files import make_state_dir
+from runner.gpu_memory import residency
 from runner.journal import Journal, JournalError
 from runner.night import Night
 from runner.obligation import Obligation
@@ -156,7 +157,7 @@ class Run:
             clock=self._tools.clock,
             say=quietly,
             rounds=1,
-            residency=production.residency(self._tools.box),
+            residency=residency(self._tools.box),
         )
         if done.state != "closed":
             why = f"run {owed.run} still owes production: {done.said}"
