@@ -1,21 +1,28 @@
 """What must hold before a job may touch anything, as preflight's checks. Pure; looks at nothing."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Literal, Protocol
 
+from jobs.claims import Context
 from jobs.job import Job
 from jobs.servers import LlamaCpp
 from jobs.servers.base import LOOPBACK, Command, Server, ServerFile, programs
+from jobs.servers.llamacpp_needs import Words, flag_check, load, roles
+from preflight.access import MayRead
 from preflight.back import way_back
 from preflight.check import Check
 from preflight.files import FileExists
+from preflight.fit import Learned, Load
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace, StateDir
 from preflight.ports import ExpectedOwner, PortOwner
+from preflight.recorded import Record
+from preflight.roles import Roles, files_of
 from preflight.serves import ProductionServes
-from preflight.shard_names import shard_name
 from preflight.shards import Shards
+from preflight.unchanged import Unchanged, Watched
 
 _OURS = "llama-server"
 """The one program that is known to take `--version` for a question."""
@@ -38,26 +45,46 @@ class Armed(Protocol):
         """The server it is."""
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What earlier runs and this process know beside the job: all of it may be empty."""
+
+    record: Record | None = None
+    """The job's files as they were when it last passed."""
+    learned: tuple[Learned, ...] = ()
+    """Compute buffers of earlier starts."""
+    inherited: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the runner's own environment that a candidate would see."""
+
+
 def checks_for(
-    job: Job, arms: Mapping[str, Armed], recipes: Sequence[Json], *, state_dir: str
+    job: Job,
+    arms: Mapping[str, Armed],
+    recipes: Sequence[Json],
+    *,
+    state_dir: str,
+    known: Known | None = None,
 ) -> list[Check]:
     """Every check of this job, each once; preflight itself puts them into rings.
 
     `recipes` are the services of production as plain JSON, as `runner.recovery.recipe` writes them:
     name, kind, host, port, supervisor, probe, identity and inputs.
     """
+    known = known or Known()
     armed = tuple(arms.values())
     stopped = [recipe for recipe in recipes if job.stops is None or recipe["name"] in job.stops]
     checks: list[Check] = [StateDir(path=state_dir)]
-    checks += _files(_of_arms(armed), "job")
-    checks += [FileExists(path=path) for path in job.needs.files]
-    if not job.workload.prompts.startswith("builtin:"):
-        checks.append(FileExists(path=job.workload.prompts, role="prompt"))
+    own = (*_of_arms(armed), *_beside(job))
+    checks += _files(own, "job", known.record)
+    checks += _unchanged(job, own, known.record)
+    checks += _roles(arms, known)
     for recipe in recipes:
         checks += _files(_inputs(recipe), "production")
+        checks += _access(recipe)
     checks += _ports(armed, recipes)
-    checks += _gpus(job, armed, stopped)
+    checks += _gpus(job, arms, stopped, known)
     checks += _programs(armed)
+    checks += _flags(job, arms, known)
     checks.append(DiskSpace(path=state_dir, need_mib=job.needs.disk_mib))
     for recipe in recipes:
         probe = dict(recipe["probe"])
@@ -72,6 +99,14 @@ def checks_for(
 def _of_arms(arms: Iterable[Armed]) -> Iterator[ServerFile]:
     for arm in arms:
         yield from arm.server.files() if arm.server else programs(arm.command.argv)
+
+
+def _beside(job: Job) -> Iterator[ServerFile]:
+    """What the job needs beside what its arms name."""
+    for path in job.needs.files:
+        yield ServerFile("other", path)
+    if not job.workload.prompts.startswith("builtin:"):
+        yield ServerFile("prompt", job.workload.prompts)
 
 
 def _inputs(recipe: Json) -> Iterator[ServerFile]:
@@ -93,13 +128,60 @@ def _owner(recipe: Json) -> ExpectedOwner:
     )
 
 
-def _files(files: Iterable[ServerFile], owner: Literal["job", "production"]) -> Iterator[Check]:
+def _files(
+    files: Iterable[ServerFile],
+    owner: Literal["job", "production"],
+    record: Record | None = None,
+) -> Iterator[Check]:
     for file in files:
         if not PurePosixPath(file.path).is_absolute():
             continue  # a live command line may look its program up; its recipe is checked for that
-        yield FileExists(path=file.path, role=file.role, gguf=file.gguf, owner=owner)
+        yield FileExists(path=file.path, role=file.role, gguf=file.gguf, owner=owner, record=record)
         if file.gguf and file.role == "weights":
-            yield Shards(path=file.path, owner=owner)
+            yield Shards(path=file.path, owner=owner, record=record)
+
+
+def _unchanged(job: Job, files: Iterable[ServerFile], record: Record | None) -> Iterator[Check]:
+    """One look at all of them: what changed since the job last passed."""
+    watched: dict[str, Watched] = {}
+    for file in files:
+        paths = files_of(file.path) if file.gguf else (file.path,)
+        for path in paths:
+            if PurePosixPath(path).is_absolute():
+                watched.setdefault(path, Watched(path=path, role=file.role))
+    if watched:
+        yield Unchanged(job=job.name, files=tuple(watched.values()), record=record)
+
+
+def _roles(arms: Mapping[str, Armed], known: Known) -> Iterator[Check]:
+    for name, arm in arms.items():
+        if isinstance(arm.server, LlamaCpp):
+            found = roles(arm.server, Words(arm.command, known.inherited), name)
+            if found is not None:
+                yield found
+        elif arm.server is not None and (arm.server.model or "").endswith(".gguf"):
+            yield Roles(arm=name, model=str(arm.server.model))
+
+
+def _access(recipe: Json) -> Iterator[Check]:
+    """Production's files with the eyes of the user that it runs as, where that is known."""
+    identity = recipe.get("identity") or {}
+    uid, pid = identity.get("uid"), identity.get("pid")
+    paths = [path for file in _inputs(recipe) for path in _all_of(file)]
+    if isinstance(uid, int) and paths:
+        yield MayRead(
+            service=str(recipe["name"]),
+            paths=tuple(dict.fromkeys(paths)),
+            uid=uid,
+            pid=pid if isinstance(pid, int) else None,
+        )
+
+
+def _all_of(file: ServerFile) -> tuple[str, ...]:
+    """The file with its shards; nothing where its place is not known."""
+    if not PurePosixPath(file.path).is_absolute():
+        return ()
+    return files_of(file.path) if file.gguf else (file.path,)
 
 
 def _ports(arms: Iterable[Armed], recipes: Iterable[Json]) -> Iterator[Check]:
@@ -110,9 +192,11 @@ def _ports(arms: Iterable[Armed], recipes: Iterable[Json]) -> Iterator[Check]:
             yield PortOwner(port=arm.server.port, host=arm.server.host or LOOPBACK, expect="free")
 
 
-def _gpus(job: Job, arms: Sequence[Armed], stopped: Sequence[Json]) -> Iterator[Check]:
+def _gpus(
+    job: Job, arms: Mapping[str, Armed], stopped: Sequence[Json], known: Known
+) -> Iterator[Check]:
     """One budget for each GPU that the job names; without any, one that a box without GPU skips."""
-    weights = tuple(dict.fromkeys(_weights(_of_arms(arms))))
+    weights = tuple(dict.fromkeys(_weights(_of_arms(arms.values()))))
     headroom = job.candidate.headroom_mib
     common = {} if headroom is None else {"headroom_mib": headroom}
     for need in job.needs.gpu or (None,):
@@ -120,6 +204,7 @@ def _gpus(job: Job, arms: Sequence[Armed], stopped: Sequence[Json]) -> Iterator[
         yield GpuBudget(
             need_mib=None if free == "estimate" else int(free),
             gpu=(need.uuid if need.uuid is not None else need.index) if need else None,
+            loads=tuple(_loads(arms, known)),
             weights=weights,
             production=tuple(_owner(recipe) for recipe in stopped),
             production_ports=tuple((recipe["host"], recipe["port"]) for recipe in stopped),
@@ -128,12 +213,20 @@ def _gpus(job: Job, arms: Sequence[Armed], stopped: Sequence[Json]) -> Iterator[
         )
 
 
+def _loads(arms: Mapping[str, Armed], known: Known) -> Iterator[Load]:
+    """What each arm puts on the GPU, where that can be estimated."""
+    for name, arm in arms.items():
+        if isinstance(arm.server, LlamaCpp):
+            found = load(Words(arm.command, known.inherited), name, known.learned)
+            if found is not None:
+                yield found
+
+
 def _weights(files: Iterable[ServerFile]) -> Iterator[str]:
     """The model files that go to the GPU, all shards of a split one."""
     for file in files:
         if file.role in _MODELS:
-            shards = shard_name(file.path)
-            yield from shards.paths() if shards else (file.path,)
+            yield from files_of(file.path)
 
 
 def _programs(arms: Iterable[Armed]) -> Iterator[Check]:
@@ -143,6 +236,17 @@ def _programs(arms: Iterable[Armed]) -> Iterator[Check]:
             if file.role == "binary":
                 asked = isinstance(arm.server, LlamaCpp) and PurePosixPath(file.path).name == _OURS
                 yield Binary(path=file.path, version=asked, env=env)
+
+
+def _flags(job: Job, arms: Mapping[str, Armed], known: Known) -> Iterator[Check]:
+    claimed = max((claim.tokens for claim in job.claims if isinstance(claim, Context)), default=0)
+    for name, arm in arms.items():
+        if isinstance(arm.server, LlamaCpp):
+            loader = {each: arm.command.env[each] for each in _LOADER if each in arm.command.env}
+            words = Words(arm.command, known.inherited)
+            found = flag_check(arm.server, words, name, loader=loader, claimed=claimed)
+            if found is not None:
+                yield found
 
 
 _LOADER = ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")

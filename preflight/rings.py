@@ -20,11 +20,13 @@ from preflight.box import Box
 from preflight.check import Check
 from preflight.control import MayControl
 from preflight.files import FileExists
+from preflight.flags import Flags
 from preflight.given import Given
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace, StateDir
 from preflight.pins import Pinned
 from preflight.ports import PortOwner
+from preflight.roles import Roles
 from preflight.serves import ProductionServes
 from preflight.shards import Shards
 from preflight.unchanged import Unchanged
@@ -34,6 +36,7 @@ AnyCheck = Annotated[
     Binary
     | DiskSpace
     | FileExists
+    | Flags
     | Given
     | GpuBudget
     | MayControl
@@ -41,6 +44,7 @@ AnyCheck = Annotated[
     | Pinned
     | PortOwner
     | ProductionServes
+    | Roles
     | Shards
     | StateDir
     | Unchanged
