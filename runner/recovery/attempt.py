@@ -22,6 +22,7 @@ from runner.until import Clock, Hopeless, TimedOut, until
 
 RESTARTS_SEEN = 3
 CLOSER_LOOK_S = 0.5
+HEALTH_WITHIN_S = 2.0
 NO_PROGRESS_S = 300.0
 
 Residency = Callable[[set[int]], float | None]
@@ -206,7 +207,7 @@ class Attempt:
 
     def _whole(self) -> probe.Look | None:
         """Serving in every hard sense, or None."""
-        if not probe.health(self._recipe.probe, within=2).serving:
+        if not probe.health(self._recipe.probe, within=HEALTH_WITHIN_S).serving:
             return None
         standing = self.driver.standing()
         if standing.state not in {"active", "unknown"} or living(self._ending):
@@ -230,7 +231,7 @@ class Attempt:
     def _hopeless(self) -> str | None:
         standing = self.driver.standing()
         fatal = self._log.look()
-        if fatal and not probe.health(self._recipe.probe, within=2).serving:
+        if fatal and not probe.health(self._recipe.probe, within=HEALTH_WITHIN_S).serving:
             return fatal
         if standing.state == "inactive":
             return self._not_there(standing)
@@ -253,7 +254,10 @@ class Attempt:
 
     def _hopeless_looked_closer(self, standing: Standing) -> str | None:
         """The part that asks the server and sums up its processes: not at every poll."""
-        if probe.health(self._recipe.probe, within=2).serving and standing.state == "active":
+        if (
+            probe.health(self._recipe.probe, within=HEALTH_WITHIN_S).serving
+            and standing.state == "active"
+        ):
             who = probe.identity(self._recipe.probe)
             if who.state == "wrong":
                 if self._strict and self._began is not None:

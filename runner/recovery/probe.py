@@ -84,7 +84,10 @@ def fetch(
 ) -> Answer | str:
     """GET, or POST when there is a body; the answer, or why there is none."""
     parts = urlsplit(url)
-    connection = _Connection(parts.hostname or "", parts.port or 80)
+    try:
+        connection = _Connection(parts.hostname or "", parts.port or 80)
+    except ValueError as error:
+        return f"{url}: {error}"
     connection.within = within
     headers = {"Connection": "close"} | ({"Authorization": f"Bearer {key}"} if key else {})
     sent = None
@@ -98,6 +101,8 @@ def fetch(
         status = response.status
     except (OSError, http.client.HTTPException) as error:
         return f"{parts.path or '/'}: {str(error) or type(error).__name__}"
+    except ValueError:  # its own text would show the key
+        return f"{parts.path or '/'}: the API key cannot be sent"
     finally:
         connection.close()
     try:
@@ -120,13 +125,24 @@ def api_key(probe: Mapping[str, Any]) -> str | None:
     """The key a probe names, read anew each time; None when it names none or it cannot be read."""
     named = probe.get("api_key") or {}
     if path := named.get("file"):
-        try:
-            return Path(path).read_text(encoding="utf-8").strip()
-        except OSError:
-            return None
+        places = [Path(path)]
+        if own := os.environ.get("CREDENTIALS_DIRECTORY"):
+            # a systemd credential lies elsewhere for each unit, and goes with the unit that had it
+            places.append(Path(own) / places[0].name)
+        return next((key for place in places if (key := _first_key(place))), None)
     if name := named.get("env"):
         return os.environ.get(name)
     return None
+
+
+def _first_key(path: Path) -> str | None:
+    """The first key in a file: a server's own key file has one a line, and remarks."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return None
+    keys = (line.strip() for line in lines)
+    return next((key for key in keys if key and not key.startswith("#")), None)
 
 
 @dataclass(frozen=True, slots=True)
