@@ -27,6 +27,7 @@ from runner.settings import Settings
 
 Json = dict[str, Any]
 
+_PINNABLE = ("weights", "draft", "mmproj")
 _WORST_FIRST = (State.FAIL, State.UNKNOWN, State.WARN, State.PASS)
 
 
@@ -70,9 +71,11 @@ def check(
         if job is not None:
             made = make_plan(job, settings, found, journal=journal, live=watching.live)
             checks: tuple[Check, ...] = made.checks
-            needs = round(made.reserve / 60, 1)
+            needs = round(made.lasting.seconds / 60, 1) if made.lasting else None
             recipes = [one.recipe.to_json() for one in found]
-            wanted = needs_of(made.checks, recipes, takes_s=made.timeout)
+            wanted = needs_of(
+                made.checks, recipes, takes_s=made.timeout, named=made.job.needs.files
+            )
         else:
             checks = (
                 StateDir(path=settings.state_dir),
@@ -141,7 +144,7 @@ def _kept_files(found: Found) -> list[str]:
     inputs = found.recipe.inputs
     files: dict[str, None] = {}
     for item in inputs:
-        if item.get("role") != "binary":
+        if item.get("role") in _PINNABLE:
             shards = shard_name(str(item["path"]))
             files |= dict.fromkeys(shards.paths() if shards else (str(item["path"]),))
     return list(files)

@@ -66,7 +66,8 @@ class Cron:
     """One expression in one zone. All moments that go in and come out are in UTC.
 
     Where the hour is given, the wall clock counts: a time that the clocks jump over comes at the
-    first minute after the jump, and one that comes twice counts the first time. Where it is not
+    first minute after the jump (or the last before it, where that is another date), and one that
+    comes twice counts the first time. Where it is not
     (`0 * * * *`, `*/5 */2 * * *`), real time counts: every hour that passes is an hour.
     """
 
@@ -123,11 +124,8 @@ class Cron:
         if not self._by_the_wall:
             return None
         simulated = self._simulated(local.replace(tzinfo=None) - timedelta(minutes=1))
-        if next(simulated, None) != local.replace(tzinfo=None):
-            before = at - timedelta(minutes=1)
-            skipped = local.utcoffset(), before.astimezone(self.zone).utcoffset()
-            if skipped[0] != skipped[1]:
-                return f"moved to {local:%H:%M}: the clocks go forward over its time"
+        if next(simulated, None) != local.replace(tzinfo=None, fold=0):
+            return f"moved to {local:%H:%M}: the clocks go forward over its time"
         if local.fold == 0 and local.replace(fold=1).utcoffset() != local.utcoffset():
             return f"{local:%H:%M} comes twice that night: it fires the first time only"
         return None
@@ -149,7 +147,10 @@ class Cron:
 
 
 def existing(wall: datetime, zone: ZoneInfo) -> datetime:
-    """The moment of a time on the wall: the first of two, or the first minute after a gap."""
+    """The moment of a time on the wall: the first of two, or the first minute after a gap.
+
+    Where the clocks jump over the end of a day, it is the last minute before: each date has its own.
+    """
     at = wall.replace(tzinfo=zone).astimezone(UTC)
     if at.astimezone(zone).replace(tzinfo=None, fold=0) == wall:
         return at
@@ -159,7 +160,8 @@ def existing(wall: datetime, zone: ZoneInfo) -> datetime:
         zone
     ).utcoffset():
         at = back
-    return at
+    on_its_date = at.astimezone(zone).date() == wall.date()
+    return at if on_its_date else at - timedelta(minutes=1)
 
 
 def _changes(zone: ZoneInfo, begin: datetime, end: datetime) -> Iterator[datetime]:

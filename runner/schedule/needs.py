@@ -11,18 +11,27 @@ from preflight.ports import PortOwner
 from preflight.shard_names import shard_name
 from preflight.shards import Shards
 
+_BYTES = ("weights", "draft", "mmproj", "prompt")
+
 Json = dict[str, Any]
 
 
-def needs(checks: Sequence[Check], recipes: Iterable[Json], *, takes_s: float) -> Json:
-    """The needs that lie in a plan's checks; `takes_s` is how long the run may take at most."""
+def needs(
+    checks: Sequence[Check], recipes: Iterable[Json], *, takes_s: float, named: Sequence[str] = ()
+) -> Json:
+    """The needs that lie in a plan's checks; `takes_s` is how long the run may take at most.
+
+    `named` are files of which the job says itself that it needs them. Those and models can be
+    pinned; a program cannot, since it looks for others beside itself.
+    """
     files: dict[str, bool] = {}
     for check in checks:
         match check:
             case Binary():
                 files.setdefault(check.path, False)
             case FileExists():
-                files.setdefault(check.path, check.owner == "job" and check.role != "binary")
+                mine = check.owner == "job" and (check.role in _BYTES or check.path in named)
+                files.setdefault(check.path, mine)
             case Shards():
                 shards = shard_name(check.path)
                 for path in shards.paths() if shards else (check.path,):

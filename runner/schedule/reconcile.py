@@ -14,7 +14,7 @@ from runner.schedule.moments import Gap, Moment, gap
 from runner.schedule.slots import Slot, State
 from runner.schedule.windows import GRACE_S, ON_TIME_S
 from runner.settings import Schedule, Settings
-from runner.words import clock, duration, iso
+from runner.words import clock, iso
 
 AUDITED = timedelta(hours=48)
 _ALIVE = "alive"
@@ -131,10 +131,9 @@ class Reconciler:
             changed=now.wall,
             reason=self.slept or "" if late > ON_TIME_S else "",
         )
-        if newest or late <= GRACE_S:
+        if newest or self.slept is None:
             return slot
-        why = self.slept or f"nobody looked for {duration(late)}"
-        return replace(slot, state=State.MISSED, reason=f"{why}; a later slot counts")
+        return replace(slot, state=State.MISSED, reason=f"{self.slept}; a later slot counts")
 
     def _planned(self, now: Moment) -> Iterator[Slot]:
         for planned in self._ledger.planned():
