@@ -1,24 +1,29 @@
 """What a job would do to this box, before anything is done: arms, checks, budgets. It only looks."""
 
+import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from jobs.candidate import resolve
 from jobs.fields import in_words
 from jobs.job import Job
-from jobs.needs import checks_for
+from jobs.needs import Known, checks_for
 from preflight.box import Box
 from preflight.check import Check
 from preflight.given import Given
 from preflight.linux import LinuxBox
 from preflight.verdict import State
+from runner import learned, recorded
 from runner.journal import Journal
+from runner.lasting import Lasts, lasts, time_check
 from runner.measure import Arm
 from runner.production import Found, survey
 from runner.reach import reach
+from runner.recovery import world
 from runner.recovery.recipe import Recipe
 from runner.schedule import pinned
 from runner.schedule.ledger import Ledger
@@ -27,6 +32,12 @@ from runner.settings import Settings
 
 STOP_SLACK_S = 300.0
 """What the guardian grants beyond the timeout before it ends a run that hangs."""
+
+_EARLIER = 20
+"""So many earlier runs of a job are asked for their speeds."""
+
+_UNSEEN = "LLAMA_ARG_"
+"""Variables that configure a llama-server where nobody looks for it."""
 
 LEARNED = 1.5
 """A load that was seen may take half as long again, before the reserve is too small."""
@@ -48,6 +59,8 @@ class Plan:
     slack: float = STOP_SLACK_S
     back_at: float | None = None
     """When production must serve again whatever the budget says, in seconds of the run's clock."""
+    lasting: Lasts | None = None
+    """How long it will take, as far as earlier runs tell."""
     notes: tuple[str, ...] = ()
     """What every report of this run says, such as that it uses pins."""
 
@@ -135,14 +148,21 @@ def make_plan(
     budget = float(job.downtime_budget)
     if back_at is not None:
         budget = min(budget, max(0.0, back_at - now))
+    lasting = lasts(
+        job,
+        {arm.name: arm.server.context if arm.server else None for arm in arms},
+        journal.history(job.name, limit=_EARLIER),
+        way_back=reserve,
+    )
     checks = [
-        _time_check(budget, reserve, bool(stopped)),
+        time_check(lasting, budget, stops=bool(stopped)),
         alert_check(settings, journal, live=live),
         *checks_for(
             job,
             {arm.name: arm for arm in arms},
             [one.recipe.to_json() for one in found],
             state_dir=settings.state_dir,
+            known=_known(job.name, Path(settings.state_dir)),
         ),
         *pinned.checks(job.name, pins, wanted=False),
         *(check for one in stopped for check in _pins_of(one.service, journal)),
@@ -156,6 +176,7 @@ def make_plan(
         reserve=reserve,
         timeout=float(job.timeout) if job.timeout else budget + reserve,
         back_at=back_at,
+        lasting=lasting,
         notes=tuple(pinned.notes(pins)),
     )
 
@@ -165,15 +186,13 @@ def _pins_of(service: Service, journal: Journal) -> Iterable[Check]:
     return pinned.checks(f"production's {service.name}", rows, wanted=service.pin)
 
 
-def _time_check(budget: float, reserve: float, stops: bool) -> Check:
-    short = stops and reserve >= budget
-    return Given(
-        name="self.time",
-        about="the night",
-        state=State.FAIL if short else State.PASS,
-        found=f"{in_words(round(reserve))} of {in_words(budget)} are kept for the way back",
-        wanted="time left for the candidate",
-        remedy="raise downtime_budget, or lower ready_within of the services" if short else "",
+def _known(job: str, state_dir: Path) -> Known:
+    """What earlier runs have left for this one, and what it would inherit from us."""
+    inherited = world.scrubbed(os.environ)
+    return Known(
+        record=recorded.read(state_dir, job),
+        learned=learned.read(state_dir),
+        inherited={name: value for name, value in inherited.items() if name.startswith(_UNSEEN)},
     )
 
 

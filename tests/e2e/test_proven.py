@@ -93,12 +93,16 @@ def test_real_servers_prove_mtp_with_200k_of_context(real: Night) -> None:
 
 @pytest.mark.real
 @needs_llama_server
-def test_real_model_without_mtp_layers_breaks_the_run(real: Night, tmp_path: Path) -> None:
-    """Asked for MTP, a model without it ends its server; the reason is in the result."""
+def test_real_model_without_mtp_layers_is_refused_before_the_stop(
+    real: Night, tmp_path: Path
+) -> None:
+    """Asked for MTP, a model without it would end its server; its tensors tell beforehand."""
     from runner.demo import models
 
     (plain,) = models.write("plain", tmp_path / "plain.gguf")
+    before = real.serving()
     ran = real.run("night", "--set", f"candidate.model={plain}", within=120)
-    assert ran.code == 5, str(ran)
-    assert "MTP" in ran.out
-    assert real.pid() is not None
+    assert ran.code == 3, str(ran)
+    (told,) = ran.check("file.role", "fail")
+    assert "plain.gguf has no nextn tensors" in told["found"]
+    assert real.pid() == before
