@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from runner import words
-from runner.journal_file import JournalError, said
+from runner.journal_file import BUSY_S, JournalError, said
 from runner.secrets import redact_tree
 
 Moment = datetime | str
+
+_HURRIED_MS = 50
 
 
 class Rows:
@@ -76,6 +78,19 @@ class Rows:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
             raise JournalError(said(error, self._path)) from error
+
+    @contextlib.contextmanager
+    def hurried(self) -> Generator[None]:
+        """In this block wait hardly at all for a file that another process holds: what happens in
+        it matters more than what is written about it. Raises nothing of its own.
+        """
+        with contextlib.suppress(sqlite3.Error):
+            self._db.execute(f"PRAGMA busy_timeout={_HURRIED_MS}")
+        try:
+            yield
+        finally:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute(f"PRAGMA busy_timeout={BUSY_S * 1000:.0f}")
 
     def _read(self, sql: str, *given: object) -> list[sqlite3.Row]:
         try:

@@ -48,9 +48,13 @@ class Night:
         self.obligation = obligation
         ending = self._production_down(obligation)
         if ending is not None and not obligation.stopping:
-            obligation.close(())
+            with suppress(
+                OSError
+            ):  # a disk that refuses: the guardian tells that nothing was stopped
+                obligation.close(())
             return ending
-        down = self._restore(obligation)
+        with self._tools.journal.hurried():
+            down = self._restore(obligation)
         # production is back, or a guardian is at it: now there is time to read and to judge
         judged = self._judge()
         return down or ending or judged

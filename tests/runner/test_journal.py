@@ -4,7 +4,9 @@ import multiprocessing
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -330,3 +332,14 @@ def test_several_processes_may_make_and_write_it_at_once(state: Path) -> None:
     assert [writer.exitcode for writer in writers] == [0] * 4
     with Journal.open(state, read_only=True) as journal:
         assert len(journal.events("r1")) == 80
+
+
+def test_a_locked_journal_hardly_holds_up_a_restore(journal: Journal, state: Path) -> None:
+    """Somebody else's lock is waited for by whoever has the time, and not on the way back."""
+    with closing(sqlite3.connect(state / NAME, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        began = time.monotonic()
+        with journal.hurried(), pytest.raises(JournalError):
+            journal.event("r1", "restoring")
+        assert time.monotonic() - began < 2.0
+        assert journal._db.execute("PRAGMA busy_timeout").fetchone()[0] == 5000
