@@ -39,8 +39,9 @@ class Site:
 
     def __init__(self, room: Path) -> None:
         self.room, self.mark = room, uuid.uuid4().hex
+        self.run = f"run-{self.mark[:12]}"
         self.state_dir = room / "state"
-        (self.state_dir / "runs" / "r1").mkdir(parents=True)
+        (self.state_dir / "runs" / self.run).mkdir(parents=True)
         self.alerts = room / "alerts.txt"
         self.lock_name = f"test-{self.mark}"
         self.port = free_port()
@@ -155,9 +156,9 @@ class Site:
     # -- the debt -----------------------------------------------------------------------------
 
     def owed(self, *services: Recipe, **changed: Any) -> Owed:
-        """What run r1 owes."""
+        """What the run of this test owes."""
         known = Owed(
-            run="r1",
+            run=self.run,
             job="night",
             boot=proc.boot_id(),
             since="2026-03-01T00:00:00+00:00",
@@ -247,7 +248,7 @@ class Site:
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
                     pipe.close()
-        home = cgroups.make("r1")  # the guardian's, if it could not take it away itself
+        home = cgroups.make(self.run)  # the guardian's, if it could not take it away itself
         if home is not None:
             cgroups.remove(home)
 

@@ -56,11 +56,11 @@ def test_a_program_found_by_path_is_known_by_its_file(site: Site) -> None:
 def test_a_candidate_with_the_same_command_is_not_production(site: Site) -> None:
     """Its tag tells it apart, and is never handed on to production."""
     argv = [sys.executable, "-c", WAITS, site.mark]
-    candidate = site.child(argv, env={proc.TAG: "r1"})
+    candidate = site.child(argv, env={proc.TAG: site.run})
     until_says(candidate, "up")
     one = site.recipe(argv)
     assert site.heads(one) == set()
-    tagged = site.recipe(supervisor=site.process(argv, env=site.env | {proc.TAG: "r1"}))
+    tagged = site.recipe(supervisor=site.process(argv, env=site.env | {proc.TAG: site.run}))
     drive = driver(tagged)
     assert drive.start() is None
     (pid,) = soon(lambda: {who.pid for who in drive.standing().heads} or None)

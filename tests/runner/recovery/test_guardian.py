@@ -246,7 +246,7 @@ def test_a_guardian_that_hangs_in_its_telling_has_restored_before(site: Site) ->
 
 def test_a_guardian_refuses_to_guard_nothing(site: Site) -> None:
     """Without a debt on disk its acknowledgement would be worth nothing."""
-    out, _ = site.recovery("guardian", "r1").communicate(timeout=20)
+    out, _ = site.recovery("guardian", site.run).communicate(timeout=20)
     assert "a guardian has nothing to guard" in out
 
 
@@ -256,7 +256,7 @@ def test_whatever_is_asked_the_guardian_lives(site: Site) -> None:
     run = site.act(site.owed(one), steps=["armed"])
     guardian = guardian_of(run)
     until_says(run, "armed")
-    directory = site.state_dir / "runs" / "r1"
+    directory = site.state_dir / "runs" / site.run
     for asked in (
         {"do": "dance"},
         {"do": "spawn"},
@@ -284,14 +284,14 @@ def test_a_candidate_is_marked_and_offers_itself_to_the_oom_killer(site: Site) -
     guardian = guardian_of(run)
     pid = int(until_says(run, "spawned"))
     until_says(run, "candidate")
-    assert (proc.environ(pid) or {})[proc.TAG] == "r1"
+    assert (proc.environ(pid) or {})[proc.TAG] == site.run
     with open(f"/proc/{pid}/oom_score_adj") as file:
         assert int(file.read()) >= 300
     held = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
-    assert held == {"/dev/null", str(site.state_dir / "runs" / "r1" / "candidate.log")}
+    assert held == {"/dev/null", str(site.state_dir / "runs" / site.run / "candidate.log")}
     home = state.read(site.state_dir)["candidate"]["cgroup"]
     if home is not None:
-        assert home.endswith(cgroups.name_of("r1"))
+        assert home.endswith(cgroups.name_of(site.run))
     candidate = proc.ident(pid)
     assert candidate is not None
     kill(guardian)

@@ -52,7 +52,7 @@ def test_a_lock_dies_with_its_holder(site: Site) -> None:
     until_says(run, "restoring")
     holder = lock.holder(site.state_dir)
     assert holder is not None
-    assert (holder.run, holder.pid) == ("r1", run.pid)
+    assert (holder.run, holder.pid) == (site.run, run.pid)
     kill(run)
     soon(lambda: True if lock.holder(site.state_dir) is None else None)
     with held(site):  # type: ignore[attr-defined]

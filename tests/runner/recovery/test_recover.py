@@ -49,7 +49,7 @@ def test_a_dead_run_is_paid_for_and_told_once(site: Site) -> None:
     (first,) = site.told()
     assert first.startswith("SERVING since")
     with Journal.open(site.state_dir, read_only=True) as journal:
-        row = journal.run("r1")
+        row = journal.run(site.run)
     assert row is not None
     assert (row["outcome"], row["exit_code"]) == ("interrupted", 137)
 
@@ -79,10 +79,10 @@ def test_a_run_that_closed_its_journal_and_died_before_the_debt_is_not_told_agai
     """The outcome stands; the debt is only forgotten."""
     one = site.start(site.recipe())
     with Journal.open(site.state_dir) as journal:
-        journal.begin("r1", "night", "manual", {}, "2026-03-01T00:00:00+00:00")
-        result = {"run": "r1", "production": {"state": "serving"}}
+        journal.begin(site.run, "night", "manual", {}, "2026-03-01T00:00:00+00:00")
+        result = {"run": site.run, "production": {"state": "serving"}}
         journal.close(
-            "r1", "proven", 0, "proven", result=result, alert=None, ended="2026-03-01T00:00:00Z"
+            site.run, "proven", 0, "proven", result=result, alert=None, ended="2026-03-01T00:00:00Z"
         )
     site.leave(site.owed(one), "restoring")
     assert recovers(site).state == "closed"
@@ -135,7 +135,7 @@ def test_a_damaged_recovery_file_is_read_from_its_copy(site: Site, damage: bytes
     (site.state_dir / recipe.NAME).write_bytes(damage)
     owed = recipe.read(site.state_dir)
     assert owed is not None
-    assert owed.run == "r1"
+    assert owed.run == site.run
 
 
 def test_with_both_files_damaged_the_last_known_good_is_restored(site: Site) -> None:
@@ -504,7 +504,7 @@ def test_a_run_within_its_lease_is_left_alone(site: Site) -> None:
     until_says(run, "armed")
     done = recovers(site)
     assert done.state == "held"
-    assert f"run r1, pid {run.pid}" in done.said
+    assert f"run {site.run}, pid {run.pid}" in done.said
     assert run.poll() is None
 
 
