@@ -7,6 +7,7 @@ what could not be looked at carries a `fault`, the errno's name or one of the wo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,15 +21,23 @@ from preflight.file_facts import (
     Sampled,
     Vocabularies,
 )
+from preflight.host_facts import ClockFact, Held, KernelLog, Running, Terminal, Text, Unit
 
 __all__ = [
+    "ClockFact",
     "Disk",
     "FileFact",
     "GgufFact",
+    "Held",
+    "KernelLog",
     "ModelFact",
     "Neighbour",
     "Readable",
+    "Running",
     "Sampled",
+    "Terminal",
+    "Text",
+    "Unit",
     "Vocabularies",
 ]
 
@@ -71,6 +80,8 @@ class Listener:
     """Empty when this user may not see them."""
     likely: tuple[Proc, ...] = ()
     """Without owners: processes of that user whose command line names the port. A guess."""
+    only6: bool = False
+    """An IPv6 socket that is known to take no IPv4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +174,10 @@ class Me:
 class Box(Protocol):
     """The machine, read-only. Whatever may hang takes `within`, in seconds."""
 
+    def moment(self) -> AbstractContextManager[None]:
+        """Within it the kernel's tables are read once: what is asked there is of one moment."""
+        ...
+
     def files(self, paths: Sequence[str], *, within: float) -> tuple[FileFact, ...]:
         """One fact a path, in order; what the deadline did not reach is TIMEOUT."""
         ...
@@ -201,6 +216,22 @@ class Box(Protocol):
         """Every LISTEN row of a port, on all addresses, with its holders."""
         ...
 
+    def elsewhere(self, port: int) -> tuple[Listener, ...]:
+        """Who listens on it in other network namespaces, as far as these can be seen."""
+        ...
+
+    def connections(self, port: int) -> int | None:
+        """Open connections to a local port; None when the tables cannot be read."""
+        ...
+
+    def answered(self, host: str, port: int, *, within: float) -> bool:
+        """Whether anybody takes a connection there; for ports on which nobody listens here."""
+        ...
+
+    def table(self) -> tuple[Running, ...]:
+        """Every process that can be seen."""
+        ...
+
     def process(self, pid: int) -> Proc | None:
         """One process; None when it is gone."""
         ...
@@ -233,4 +264,28 @@ class Box(Protocol):
 
     def me(self) -> Me:
         """Who is looking."""
+        ...
+
+    def texts(self, paths: Sequence[str], *, within: float) -> tuple[Text, ...]:
+        """Small text files of the kernel or the system, whole, in order."""
+        ...
+
+    def units(self, names: Sequence[str], *, scope: str, within: float) -> tuple[Unit, ...]:
+        """What systemd tells of these units; `scope` is "system" or "user"."""
+        ...
+
+    def locks(self, paths: Sequence[str], *, within: float) -> tuple[Held, ...]:
+        """Who holds a lock on each of these files."""
+        ...
+
+    def terminals(self, *, within: float) -> tuple[Terminal, ...]:
+        """Every terminal that somebody has open."""
+        ...
+
+    def clock(self, *, within: float) -> ClockFact:
+        """What the kernel knows of its clock."""
+        ...
+
+    def kernel_log(self, pattern: str, *, within: float) -> KernelLog:
+        """The lines of the kernel's log since the boot that match a regular expression."""
         ...

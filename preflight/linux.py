@@ -13,6 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -33,7 +34,7 @@ from preflight.box import (
     Ran,
     Sockets,
 )
-from preflight.linux_files import LinuxFiles
+from preflight.linux_host import LinuxHost
 
 Reader = Literal["auto", "nvml", "nvidia-smi"]
 
@@ -41,6 +42,7 @@ _NVML = (sys.executable, "-I", "-m", "preflight.nvml")
 _CONTAINER = re.compile(
     r"(?P<engine>docker|libpod|cri-containerd)[-/](?P<id>[0-9a-f]{12})[0-9a-f]*(?:\.scope)?/?$"
 )
+_MOST_NAMESPACES = 32  # each costs two reads of tables that may be long
 _NAME_DEADLINE_S = 1.0
 _OWN_TIME_S = 0.25
 """What a child gets beyond its own deadline to say that it was missed."""
@@ -55,7 +57,7 @@ def unit_or_container(cgroup: str | None) -> str | None:
     return proc.unit_of(cgroup)
 
 
-class LinuxBox(LinuxFiles):
+class LinuxBox(LinuxHost):
     """This machine. Keeps its children warm between questions; `close` ends them.
 
     One caller at a time. `nvidia_smi` names the tool for machines without an NVML library; with
@@ -92,27 +94,33 @@ class LinuxBox(LinuxFiles):
     def listeners(self, port: int) -> Sockets:
         """Every LISTEN row of a port with all processes that hold it."""
         try:
-            rows = proc.listening(port)
-            held = proc.holders({row.inode for row in rows}) if rows else {}
+            rows, held = self._once(("listening",), _listening)
         except (OSError, ValueError) as error:
             return Sockets(fault=type(error).__name__, said=str(error))
-        listeners = []
-        for row in rows:
-            owners = self._processes(held.get(row.inode, ()))
-            likely = () if owners else self._likely(row.uid, port)
-            listeners.append(
-                Listener(
-                    address=row.address,
-                    port=row.port,
-                    v6=row.v6,
-                    uid=row.uid,
-                    user=self._name(row.uid),
-                    inode=row.inode,
-                    owners=owners,
-                    likely=likely,
-                )
-            )
-        return Sockets(tuple(listeners))
+        return Sockets(tuple(self._listener(row, held) for row in rows if row.port == port))
+
+    def _listener(self, row: proc.Socket, held: Mapping[int, set[int]]) -> Listener:
+        owners = self._processes(held.get(row.inode, ()))
+        return Listener(
+            address=row.address,
+            port=row.port,
+            v6=row.v6,
+            uid=row.uid,
+            user=self._name(row.uid),
+            inode=row.inode,
+            owners=owners,
+            likely=() if owners else self._likely(row.uid, row.port),
+            only6=row.only6,
+        )
+
+    def elsewhere(self, port: int) -> tuple[Listener, ...]:
+        """Who listens on it in other network namespaces, as far as these can be seen."""
+        rows: list[proc.Socket] = []
+        for pid in list(proc.other_namespaces().values())[:_MOST_NAMESPACES]:
+            with suppress(OSError, ValueError):
+                rows += proc.listening(port, pid)
+        held = proc.holders({row.inode for row in rows}) if rows else {}
+        return tuple(self._listener(row, held) for row in rows)
 
     def _processes(self, pids: Sequence[int] | set[int]) -> tuple[Proc, ...]:
         found = (self.process(pid) for pid in sorted(pids))
@@ -121,11 +129,8 @@ class LinuxBox(LinuxFiles):
     def _likely(self, uid: int, port: int) -> tuple[Proc, ...]:
         """That user's processes whose command line names the port: a guess, for people."""
         word = re.compile(rf"(?<!\d){port}(?!\d)")
-        pids = [
-            pid
-            for pid in proc.pids()
-            if proc.uid(pid) == uid and word.search(" ".join(proc.cmdline(pid) or ()))
-        ]
+        table = self.table()
+        pids = [one.pid for one in table if one.uid == uid and word.search(" ".join(one.argv))]
         return self._processes(pids)
 
     def process(self, pid: int) -> Proc | None:
@@ -159,7 +164,7 @@ class LinuxBox(LinuxFiles):
 
     def family(self, pid: int) -> frozenset[int]:
         """The live processes of the same service, container or session."""
-        return frozenset(proc.family(pid))
+        return self._once(("family", pid), lambda: frozenset(proc.family(pid)))
 
     def unit_members(self, cgroup: str) -> frozenset[int]:
         """The live processes in this cgroup or below it."""
@@ -259,6 +264,12 @@ class LinuxBox(LinuxFiles):
             return Answer(fault=lost.fault, said=lost.said)
         known = {field.name for field in fields(Answer)}
         return Answer(**{key: value for key, value in answer.items() if key in known})
+
+
+def _listening() -> tuple[list[proc.Socket], dict[int, set[int]]]:
+    """Every LISTEN row of this namespace, and who holds which. Raises OSError, ValueError."""
+    rows = proc.listening()
+    return rows, proc.holders({row.inode for row in rows}) if rows else {}
 
 
 def _failed_smi(tool: str, ran: Ran) -> GpuReading:

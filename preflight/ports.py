@@ -7,13 +7,14 @@ on a shared port, so neither is ever tried.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from preflight.addresses import overlaps
 from preflight.box import Box, Listener, Proc, Sockets
-from preflight.check import Check
+from preflight.check import Check, Explained
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import command, named, when
 
@@ -61,35 +62,6 @@ class ExpectedOwner(BaseModel):
         return self.binary in (proc.exe, proc.argv[0] if proc.argv else None)
 
 
-Address = IPv4Address | IPv6Address
-
-
-def _address(text: str) -> Address | None:
-    try:
-        found = ip_address(text.strip("[]").partition("%")[0])
-    except ValueError:
-        return None
-    mapped = found.ipv4_mapped if isinstance(found, IPv6Address) else None
-    return mapped or found
-
-
-def overlaps(held: str, wanted: str) -> bool:
-    """Whether a server on `wanted` would meet the one that listens on `held`, on the same port.
-
-    [::] counts as dual: the tables do not say whether IPv4 is excluded. A name that is no literal
-    address meets everything.
-    """
-    one, other = _address(held), _address(wanted)
-    if one is None or other is None:
-        return True
-    for address in (one, other):
-        if isinstance(address, IPv6Address) and address.is_unspecified:
-            return True
-    if one.version != other.version:
-        return False
-    return one.is_unspecified or other.is_unspecified or one == other
-
-
 def person(proc: Proc) -> str:
     """A process for people: who, which, since when, as part of what."""
     parts = [proc.user or f"uid {proc.uid}", f"pid {proc.pid}"]
@@ -100,8 +72,37 @@ def person(proc: Proc) -> str:
     return ", ".join(parts)
 
 
+def manages(proc: Proc) -> bool:
+    """Whether it is systemd itself, which holds the sockets of socket units for others."""
+    if proc.pid == 1:
+        return True
+    program = proc.argv[0].rsplit("/", 1)[-1] if proc.argv else ""
+    return program in ("systemd", "(systemd)") and "--user" in proc.argv
+
+
 def _brief(proc: Proc) -> str:
+    behind = proxied(proc.argv)
+    if behind:
+        return f"pid {proc.pid} {command(proc.argv[:1])} for {behind}"
+    if manages(proc):
+        return f"pid {proc.pid} systemd for a socket unit"
     return f"pid {proc.pid} {command(proc.argv) or '(no command line)'}"
+
+
+def proxied(argv: tuple[str, ...]) -> str:
+    """What a container engine's port proxy stands for, from its own command line; else empty.
+
+    Docker starts one docker-proxy a published port (moby PR#7548); rootless podman has
+    rootlessport, pasta or slirp4netns, which name no container.
+    """
+    program = argv[0].rsplit("/", 1)[-1] if argv else ""
+    if program == "docker-proxy":
+        said = dict(pairwise(argv))
+        address, port = said.get("-container-ip", "?"), said.get("-container-port", "?")
+        return f"the container at {address}, port {port}"
+    if program in ("rootlessport", "slirp4netns", "pasta", "pasta.avx2"):
+        return "a rootless container"
+    return ""
 
 
 def _unseen(rows: Iterable[Listener]) -> list[str]:
@@ -137,6 +138,24 @@ class PortOwner(Check):
     id: ClassVar[str] = "port.owner"
     radius: ClassVar[BlastRadius] = BlastRadius.PORTS
     cheap: ClassVar[bool] = True
+    explains: ClassVar[tuple[Explained, ...]] = (
+        Explained(
+            "port.owner",
+            reads="the kernel's tables of listening sockets, of TCP and TCP6, and which processes "
+            "hold each socket; nothing is connected and nothing is bound",
+            passes="nobody listens there, or only the processes of the service that should",
+            warns="another server has the port on an address that does not overlap; nobody listens "
+            "on production's port; its supervisor does not say which process it is",
+            fails="somebody else listens there; several servers share the port (SO_REUSEPORT); "
+            "systemd holds production's port for a socket unit, so that a client would start it",
+            unknown="the tables cannot be read; production's port is held by a process that this "
+            "user may not see",
+            remedies=(
+                "ask the owner who is named, or set another port",
+                "run as the same user, or give the runner CAP_SYS_PTRACE",
+            ),
+        ),
+    )
 
     kind: Literal["port"] = "port"
     port: int
@@ -158,7 +177,7 @@ class PortOwner(Check):
                 wanted=self._wanted,
                 remedy="let the runner read /proc/net/tcp",
             )
-        rows = [row for row in sockets.rows if overlaps(row.address, self.host)]
+        rows = [row for row in sockets.rows if overlaps(row.address, self.host, only6=row.only6)]
         seen = " ".join(str(inode) for inode in sorted(row.inode for row in rows))
         aside = [row for row in sockets.rows if row not in rows]
         if self.expect == "free":
@@ -190,22 +209,25 @@ class PortOwner(Check):
         seen: str,
     ) -> Verdict:
         if not rows:
-            return self.says(
-                State.WARN,
-                "nobody listens",
-                wanted=self._wanted,
-                remedy=f"see why {expect.name} is down",
-                seen=seen,
-            )
+            return self._nobody(expect, box.elsewhere(self.port), seen)
         family = expect.family(box)
         owners = _owners(rows)
-        foreign = [proc for proc in owners if not expect.owns(proc, family)]
+        idle = [
+            row
+            for row in rows
+            if any(map(manages, row.owners))
+            and not any(expect.owns(proc, family) for proc in row.owners)
+        ]
+        if idle:
+            return self._activated(expect, idle, seen)
         if not expect.known:
             return self._by_answers_only(expect, rows, seen)
-        if foreign:
-            return self._held(rows, foreign, seen, State.FAIL)
-        if _unseen(rows):
-            return self._held(rows, [], seen, State.UNKNOWN)
+        # systemd keeps a copy of each socket that it handed over
+        owners = [proc for proc in owners if not manages(proc)]
+        foreign = [proc for proc in owners if not expect.owns(proc, family)]
+        if foreign or _unseen(rows):
+            state = State.FAIL if foreign else State.UNKNOWN
+            return self._held(rows, foreign, seen, state)
         if aside:
             return self._beside(aside, f"held by {expect.name}", seen)
         return self.says(
@@ -213,6 +235,33 @@ class PortOwner(Check):
             f"held by {expect.name}, {_brief(owners[0])}",
             wanted=self._wanted,
             who=person(owners[0]),
+            evidence=_evidence(rows),
+            seen=seen,
+        )
+
+    def _nobody(self, expect: ExpectedOwner, elsewhere: tuple[Listener, ...], seen: str) -> Verdict:
+        """Nobody listens; a container's own network may show where the service is instead."""
+        inside = [proc for row in elsewhere for proc in row.owners]
+        found = "nobody listens"
+        if inside:
+            where = f" [{inside[0].unit}]" if inside[0].unit else ""
+            found = f"nobody listens here; in another network {_brief(inside[0])}{where} does"
+        return self.says(
+            State.WARN,
+            found,
+            wanted=self._wanted,
+            remedy=f"see why {expect.name} is down",
+            evidence=_evidence(elsewhere),
+            seen=seen,
+        )
+
+    def _activated(self, expect: ExpectedOwner, rows: list[Listener], seen: str) -> Verdict:
+        """systemd listens in its place: even to ask whether it is well would start it."""
+        return self.says(
+            State.FAIL,
+            f"held by systemd for a socket unit: whoever connects starts {expect.name}",
+            wanted=self._wanted,
+            remedy="see: systemctl list-sockets",
             evidence=_evidence(rows),
             seen=seen,
         )
@@ -282,5 +331,5 @@ class PortOwner(Check):
 
 def holders(sockets: Sockets, host: str) -> frozenset[int]:
     """The visible processes that listen where `host` would meet them."""
-    rows = [row for row in sockets.rows if overlaps(row.address, host)]
+    rows = [row for row in sockets.rows if overlaps(row.address, host, only6=row.only6)]
     return frozenset(proc.pid for row in rows for proc in row.owners)

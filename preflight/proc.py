@@ -31,7 +31,15 @@ from preflight.processes import (
     uid,
     unit_of,
 )
-from preflight.sockets import Socket, claimants, established, holders, listening, owners
+from preflight.sockets import (
+    Socket,
+    claimants,
+    established,
+    holders,
+    listening,
+    other_namespaces,
+    owners,
+)
 
 __all__ = [
     "TAG",
@@ -54,6 +62,7 @@ __all__ = [
     "in_cgroup",
     "listening",
     "mapped_deleted",
+    "other_namespaces",
     "owners",
     "pids",
     "started_at",

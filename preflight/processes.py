@@ -57,6 +57,8 @@ class Stat:
     session: int
     start: int
     threads: int = 1
+    ticks: int = 0
+    """CPU time of all its threads so far, in clock ticks."""
 
     @property
     def gone(self) -> bool:
@@ -93,6 +95,7 @@ def stat(pid: int) -> Stat | None:
         session=int(fields[3]),
         start=int(fields[19]),
         threads=int(fields[17]),
+        ticks=int(fields[11]) + int(fields[12]),
     )
 
 

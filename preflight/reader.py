@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from preflight import reader_access, reader_models
+from preflight import reader_access, reader_host, reader_models
 from preflight.reader_base import Json, fault, mount_of, user_name
 
 _HEAD = 64
@@ -235,6 +235,12 @@ VERBS: dict[str, Callable[[Json], Json]] = {
     "disk": look_at_disk,
     "ask": ask_server,
     "user": name_user,
+    "texts": reader_host.read_texts,
+    "locks": reader_host.who_locks,
+    "terminals": reader_host.open_terminals,
+    "kernel_log": reader_host.kernel_log,
+    "clock": reader_host.read_clock,
+    "answered": reader_host.is_answered,
 }
 
 

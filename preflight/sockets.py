@@ -10,9 +10,11 @@ import os
 import socket
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from preflight import socket_diag
 from preflight.processes import link, pids
 
 _LISTEN = "0A"
@@ -28,6 +30,8 @@ class Socket:
     uid: int
     inode: int
     v6: bool
+    only6: bool = False
+    """Whether it is known to take no IPv4; the text of /proc does not tell."""
 
 
 def _address(text: str, *, v6: bool) -> str:
@@ -58,15 +62,35 @@ def _rows(path: str, *, v6: bool, state: str) -> list[Socket]:
     return found
 
 
-def listening(port: int | None = None) -> list[Socket]:
+def listening(port: int | None = None, seen_from: int | None = None) -> list[Socket]:
     """Who listens, from the kernel's tables; OSError when they may not be read.
 
-    A connect would also succeed on a stopped process, and a bind on a shared port: neither tells.
+    With `seen_from`, a pid: in the network namespace of that process. A connect would also succeed
+    on a stopped process, and a bind on a shared port: neither tells.
     """
-    rows = _rows("/proc/net/tcp", v6=False, state=_LISTEN)
-    if Path("/proc/net/tcp6").exists():
-        rows += _rows("/proc/net/tcp6", v6=True, state=_LISTEN)
+    if seen_from is None:
+        with suppress(OSError):
+            return [row for row in map(_told, socket_diag.listening()) if port in (None, row.port)]
+    place = "/proc/net" if seen_from is None else f"/proc/{seen_from}/net"
+    rows = _rows(f"{place}/tcp", v6=False, state=_LISTEN)
+    if Path(f"{place}/tcp6").exists():
+        rows += _rows(f"{place}/tcp6", v6=True, state=_LISTEN)
     return [row for row in rows if port is None or row.port == port]
+
+
+def _told(row: socket_diag.Row) -> Socket:
+    return Socket(row.address, row.port, row.uid, row.inode, row.v6, row.only6)
+
+
+def other_namespaces() -> dict[str, int]:
+    """Every other network namespace that can be seen → a process that lives in it."""
+    own = link("/proc/self/ns/net")
+    found: dict[str, int] = {}
+    for pid in pids():
+        name = link(f"/proc/{pid}/ns/net")
+        if name is not None and name != own:
+            found.setdefault(name, pid)
+    return found
 
 
 def claimants(host: str, port: int) -> list[Socket]:

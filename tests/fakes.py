@@ -24,6 +24,7 @@ from preflight.box import (
     Sockets,
     Vocabularies,
 )
+from tests.fakes_host import FakeHost
 
 UID = 1000
 """Who looks, on a made-up machine."""
@@ -99,7 +100,7 @@ def listens(port: int, *owners: Proc, address: str = "127.0.0.1", **facts: Any) 
 
 
 @dataclass
-class FakeBox:
+class FakeBox(FakeHost):
     """Answers from its tables; a path that is in none of them does not exist."""
 
     paths: dict[str, FileFact] = field(default_factory=dict)

@@ -10,8 +10,9 @@ from contextlib import ExitStack
 import pytest
 
 from preflight import proc
+from preflight.addresses import overlaps
 from preflight.linux import LinuxBox, unit_or_container
-from preflight.ports import ExpectedOwner, PortOwner, overlaps
+from preflight.ports import ExpectedOwner, PortOwner
 from preflight.rings import look
 from preflight.verdict import State, Verdict
 from tests.fakes import FakeBox, a_process, listens
