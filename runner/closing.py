@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from alerts.message import Alert, DeliveryError
-from runner import logs, public
+from preflight.box import Box
+from runner import learned, logs, public, recorded
 from runner.delivery import flush
 from runner.journal import Journal, JournalError
+from runner.measure import log_name
 from runner.obligation import Obligation
 from runner.outcome import Outcome
 from runner.recovery import recipe
@@ -52,6 +54,21 @@ def close(
     with suppress(OSError, JournalError):
         public.show_history(Path(settings.state_dir), journal)
     return result
+
+
+def remember(draft: Draft, result: Json, settings: Settings, box: Box) -> None:
+    """Keep what a later look compares with: the files of a proven run, and what its logs taught.
+
+    Last of all, since files are read for it: nobody waits for that any more.
+    """
+    state_dir = Path(settings.state_dir)
+    logs_ = [draft.directory / log_name(arm) for arm in ("candidate", "baseline")]
+    try:
+        learned.learn(state_dir, draft.run, logs_)
+        if result["outcome"] == Outcome.PROVEN:
+            recorded.keep(state_dir, draft.job, draft.checks, draft.verdicts, box, proven=True)
+    except OSError as error:
+        log.warning("what this run taught could not be kept", error=str(error))
 
 
 def _is_told(draft: Draft, ending: Ending) -> bool:

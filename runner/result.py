@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from jobs.samples import Sample, decoding_tps, measured, prompt_tps
+from preflight.check import Check
 from preflight.verdict import Verdict
 from runner import logs
 from runner.measure import Measured, log_name
@@ -45,6 +46,8 @@ class Draft:
     started: str
     directory: Path
     found: Sequence[Found] = ()
+    checks: Sequence[Check] = ()
+    """What was asked before the stop; its files are recorded when the run has proven its claims."""
     verdicts: list[Verdict] = field(default_factory=list)
     measured: Measured = field(default_factory=Measured)
     claims: list[Json] = field(default_factory=list)

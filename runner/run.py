@@ -118,6 +118,7 @@ class Run:
             result = self._closed(Ending(Outcome.SKIPPED, f"busy: {busy}"))
         self._tools.progress.phase("telling")
         closing.deliver(self._tools.journal, self._tools.settings)
+        closing.remember(self._draft, result, self._tools.settings, self._tools.box)
         return result
 
     def _under_lock(self) -> Ending:
@@ -186,6 +187,7 @@ class Run:
         except ConfigError as error:
             raise _Over(refuse(self._draft, "self.config", self._job.name, str(error))) from error
         self._draft.notes += plan.notes
+        self._draft.checks = plan.checks
         return plan
 
     def _back_at(self) -> float | None:
