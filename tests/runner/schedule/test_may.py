@@ -1,0 +1,110 @@
+"""Others ask before they delete, use or stop: yes or no, with a sentence, by what is published."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.schedule import may
+
+NOW = datetime(2027, 1, 15, 19, 42, tzinfo=UTC)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A model in its directory."""
+    path = tmp_path / "models" / "mtp" / "draft.gguf"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"GGUF")
+    return path
+
+
+def reserved(model: Path, **more: Any) -> dict[str, Any]:
+    """What is published for a run at midnight."""
+    needs = {"ports": [8080, 8081], "units": ["llama.service"], "gpu": [{"mib": "estimate"}]}
+    run = {
+        "job": "200k-mtp",
+        "at": "2027-01-16T00:00:00+00:00",
+        "until": "2027-01-16T01:30:00+00:00",
+        "needs": needs,
+    }
+    return {
+        "at": "2027-01-15T19:00:00+00:00",
+        "contact": "anna",
+        "runs": [run],
+        "jobs": {"200k-mtp": {"files": [str(model)]}},
+        "production": [{"name": "llm", "port": 8080, "unit": "llama.service", "files": []}],
+        "pinned": [],
+        **more,
+    }
+
+
+def test_a_file_that_a_coming_run_needs_may_not_be_deleted(model: Path) -> None:
+    """With who needs it, when, and whom to ask."""
+    answer = may.delete(str(model), reserved(model), NOW)
+    assert not answer.yes
+    assert answer.said == (
+        f"no: {model}: 200k-mtp needs it at 2027-01-16 00:00 (in 4h18m); ask anna"
+        " → runner reservations"
+    )
+
+
+def test_neither_may_its_directory_nor_a_link_to_it(model: Path, tmp_path: Path) -> None:
+    """What is deleted is the same."""
+    link = tmp_path / "link"
+    link.symlink_to(model.parent)
+    for path in (model.parent, model.parent.parent, link, link / "draft.gguf"):
+        assert not may.delete(str(path), reserved(model), NOW).yes
+
+
+def test_another_file_may(model: Path) -> None:
+    """Also beside it, and also one whose name begins alike."""
+    for path in (model.with_name("draft.gguf.old"), model.parent.parent / "mtp2"):
+        assert may.delete(str(path), reserved(model), NOW).yes
+
+
+def test_a_pinned_file_may_be_deleted(model: Path) -> None:
+    """Its bytes are kept, and the run uses the pin."""
+    answer = may.delete(str(model), reserved(model, pinned=[str(model)]), NOW)
+    assert answer.yes
+    assert "its bytes are pinned" in answer.said
+
+
+def test_production_s_files_port_and_unit_are_never_free(model: Path) -> None:
+    """Whether or not a run is to come."""
+    known = reserved(model, runs=[], jobs={})
+    known["production"][0]["files"] = [str(model)]
+    assert "production (llm) runs from it" in may.delete(str(model), known, NOW).said
+    assert "it is production's (llm)" in may.use(8080, known, NOW).said
+    assert "it is production (llm)" in may.stop("llama", known, NOW).said
+
+
+def test_a_port_that_a_coming_run_needs_may_not_be_used(model: Path) -> None:
+    """Until that run is over."""
+    assert not may.use(8081, reserved(model), NOW).yes
+    assert may.use(8081, reserved(model), NOW + timedelta(hours=6)).yes
+    assert may.use(9000, reserved(model), NOW).yes
+
+
+def test_another_unit_may_be_stopped(model: Path) -> None:
+    """With or without its suffix."""
+    assert may.stop("nginx", reserved(model), NOW).yes
+    assert not may.stop("llama.service", reserved(model), NOW).yes
+
+
+def test_what_cannot_be_told_is_no_yes(model: Path) -> None:
+    """Nothing published, or something from last month."""
+    assert not may.delete(str(model), None, NOW).yes
+    assert "cannot tell" in may.use(8081, None, NOW).said
+    old = may.stop("nginx", reserved(model), NOW + timedelta(days=30))
+    assert not old.yes
+    assert "30d old" in old.said
+
+
+def test_the_message_of_the_day_is_one_line(model: Path) -> None:
+    """Empty where nothing is to come."""
+    line = may.motd(reserved(model), NOW)
+    assert line.startswith("runner: 200k-mtp takes this GPU at 2027-01-16 00:00.")
+    assert "\n" not in line
+    assert may.motd(reserved(model, runs=[]), NOW) == ""
