@@ -10,27 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from preflight.box import TIMEOUT, Box, FileFact
-from preflight.check import Check, Deadline
-from preflight.control import MayControl, OfRecipe, show_unit, strings
+from preflight.check import Check, Deadline, Explained
+from preflight.control import MayControl, OfRecipe, strings, unit_of
 from preflight.host import program_trouble
 from preflight.paths import Trouble, trouble_of
+from preflight.unit_back import unit_troubles
 from preflight.verdict import State, Verdict
 from preflight.wording import named
 
 _WEIGHTS = (".gguf", ".safetensors", ".bin", ".pt", ".pth")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_SHOWN = ("LoadState", "UnitFileState", "CanStart", "CanStop", "NeedDaemonReload")
-_UNIT_RULES = (
-    ("LoadState", "loaded", "{unit} is {value}, not loaded", "see: systemctl status {unit}"),
-    ("CanStart", "yes", "{unit} cannot be started by hand", "see: systemctl cat {unit}"),
-    ("CanStop", "yes", "{unit} cannot be stopped by hand", "see: systemctl cat {unit}"),
-    (
-        "NeedDaemonReload",
-        "no",
-        "{unit}'s file changed since systemd read it: a restart would start something else",
-        "systemctl daemon-reload, and see that production still comes up with it",
-    ),
-)
+_DELETED = " (deleted)"
 _ORDER = (State.FAIL, State.UNKNOWN, State.WARN)
 
 
@@ -39,6 +29,27 @@ class WayBack(OfRecipe):
 
     id: ClassVar[str] = "prod.restore"
     cheap: ClassVar[bool] = True
+    explains: ClassVar[tuple[Explained, ...]] = (
+        Explained(
+            "prod.restore",
+            reads="every file that production was started from, what its processes map, its program, "
+            "its directory, log, pidfile and API key, its unit with environment files, and whether "
+            "this runs inside a service that would take production along",
+            passes="everything that a restart needs is there, and is what production runs from",
+            warns="the program, the unit or a file was changed since production started; the unit is "
+            "not enabled; the API key is in the environment of one process alone",
+            fails="a file is gone or another one, deleted under the running server included; the unit "
+            "is masked, transient or changed without daemon-reload; the program, the directory or "
+            "the log could not be used",
+            unknown="a file or systemd does not answer; production may not be looked into and its "
+            "recipe names no file",
+            remedies=(
+                "put the file back; until then do not restart production",
+                "systemctl daemon-reload, and see that production still comes up with it",
+                "put production under systemd",
+            ),
+        ),
+    )
 
     kind: Literal["way_back"] = "way_back"
     deadline_s: float = 10.0
@@ -52,7 +63,13 @@ class WayBack(OfRecipe):
         """Inputs, the live process's own files, then what its supervisor needs."""
         time = Deadline(self.deadline_s)
         facts = box.files([path for path, _ in self._recorded()], within=time.left())
-        troubles = [*self._inputs(facts), *self._vanished(box), *self._supervised(box, time)]
+        troubles = [
+            *self._inputs(facts),
+            *self._vanished(box),
+            *self._outdated(box, facts),
+            *self._secrets(box, time),
+            *self._supervised(box, time),
+        ]
         seen = " ".join(fact.fingerprint for fact in facts)
         inputs = tuple(f"input: {fact.path}" for fact in facts)
         if not troubles:
@@ -106,12 +123,56 @@ class WayBack(OfRecipe):
                 "run as the same user, give the runner CAP_SYS_PTRACE, or name model",
             )
 
+    def _outdated(self, box: Box, facts: Sequence[FileFact]) -> Iterator[Trouble]:
+        """What runs is no longer what lies on disk: a restart would start the new one."""
+        live = box.process(self.pid) if self.pid is not None else None
+        if live is None:
+            return
+        if live.exe is not None and live.exe.endswith(_DELETED):
+            found = f"its program {live.exe.removesuffix(_DELETED)} was replaced since it started"
+            yield Trouble(
+                State.WARN, f"{found}: a restart runs the new one", "see which build it is"
+            )
+        since = live.since
+        newer = [
+            fact.path
+            for fact in facts
+            if since is not None and not fact.fault and fact.mtime_ns / 1e9 > since + 1
+        ]
+        if newer:
+            found = f"{named(newer)} was written after production started"
+            yield Trouble(
+                State.WARN, f"{found}: a restart reads the new one", "see who did, and what"
+            )
+
+    def _secrets(self, box: Box, time: Deadline) -> Iterator[Trouble]:
+        """The API key: who restores has to read it again, to see whether production serves."""
+        probe = self.recipe.get("probe")
+        key = probe.get("api_key") if isinstance(probe, dict) else None
+        if not isinstance(key, dict):
+            return
+        path = key.get("file")
+        if isinstance(path, str):
+            (fact,) = box.files([path], within=time.left())
+            trouble = trouble_of(fact)
+            if trouble is not None:
+                yield trouble._replace(found=f"its API key file {path} {trouble.found}")
+        elif isinstance(key.get("env"), str):
+            yield Trouble(
+                State.WARN,
+                f"its API key is in the environment of this process alone ({key['env']}): a recovery "
+                "after a crash could not ask whether it serves",
+                "write it to a file, and name that: api_key = { file = … }",
+            )
+
     def _supervised(self, box: Box, time: Deadline) -> Iterator[Trouble]:
         match self.supervisor.get("kind"):
             case "process":
                 yield from self._process(box, time)
             case "systemd":
-                yield from self._systemd(box, time)
+                yield from unit_troubles(
+                    box, self.supervisor, self.pid, within=min(5.0, time.left())
+                )
             case "command":
                 for verb in ("start", "stop", "status"):
                     argv = strings(self.supervisor.get(verb))
@@ -157,31 +218,14 @@ class WayBack(OfRecipe):
             return
         scope = "user" if "/user@" in (box.me().cgroup or "") else "system"
         ours = {"unit": unit, "scope": scope}
-        shown, why = show_unit(box, ours, ("KillMode",), within=min(5.0, time.left()))
-        mode = (shown or {}).get("KillMode", "")
+        shown = unit_of(box, ours, within=min(5.0, time.left()))
+        mode = shown.get("KillMode")
         if mode in ("process", "none"):
             return
-        how = f"KillMode={mode}" if mode else f"its KillMode is not known: {why}"
+        how = f"KillMode={mode}" if mode else f"its KillMode is not known: {shown.said}"
         found = f"this runs inside {unit} ({how}): production started from here would die with it"
         state = State.FAIL if mode else State.UNKNOWN
         yield Trouble(state, found, "put production under systemd, or run from a session")
-
-    def _systemd(self, box: Box, time: Deadline) -> Iterator[Trouble]:
-        unit = str(self.supervisor.get("unit", ""))
-        shown, why = show_unit(box, self.supervisor, _SHOWN, within=min(5.0, time.left()))
-        if shown is None:
-            found = f"systemd does not tell about {unit}: {why}"
-            yield Trouble(State.UNKNOWN, found, f"try: systemctl show {unit}")
-            return
-        if shown.get("UnitFileState", "").startswith("masked"):
-            found = f"{unit} is masked: it can be stopped but not started"
-            yield Trouble(State.FAIL, found, f"systemctl unmask {unit}")
-            return
-        for key, wanted, found, remedy in _UNIT_RULES:
-            if shown.get(key) != wanted:
-                value = shown.get(key) or "unknown"
-                said = found.format(unit=unit, value=value)
-                yield Trouble(State.FAIL, said, remedy.format(unit=unit))
 
 
 def way_back(recipe: dict[str, Any]) -> tuple[Check, ...]:

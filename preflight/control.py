@@ -5,11 +5,12 @@ What is run here changes nothing: a start of a unit that is active, a question t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from preflight.box import TIMEOUT, Box, Ran
-from preflight.check import Check, Deadline
+from preflight.box import TIMEOUT, Box, Unit
+from preflight.check import Check, Deadline, Explained
+from preflight.sudo import is_sudo, sudo_trouble, why
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import clipped
 
@@ -64,6 +65,23 @@ class MayControl(OfRecipe):
     """The permission to stop one service and, above all, to start it again: proven beforehand."""
 
     id: ClassVar[str] = "prod.permission"
+    explains: ClassVar[tuple[Explained, ...]] = (
+        Explained(
+            "prod.permission",
+            reads="the state of the unit, and then `systemctl start` of it while it is active, "
+            "which does nothing and needs the same leave; for commands `sudo -n -k -l` and the "
+            "rules of sudo, or the status command; for a plain process its user",
+            passes="it may be stopped and started again without a password",
+            fails="a start is refused, sudo would ask for a password, or the process belongs to "
+            "another user: it could be stopped and not be brought back",
+            unknown="the unit is not active, systemd or sudo does not answer or does not tell",
+            remedies=(
+                "runner install-units --write, as root, for the polkit rule",
+                "a line with NOPASSWD in /etc/sudoers.d for each command",
+                "run as the user that production runs as",
+            ),
+        ),
+    )
 
     kind: Literal["may_control"] = "may_control"
     deadline_s: float = 20.0
@@ -108,58 +126,46 @@ class MayControl(OfRecipe):
         The permission to stop cannot be proven without stopping; a refused stop leaves it up.
         """
         time = Deadline(self.deadline_s)
-        unit = str(self.supervisor.get("unit", ""))
-        shown, reason = show_unit(
-            box, self.supervisor, ("ActiveState",), within=min(5.0, time.left())
-        )
-        if shown is None:
-            return self._says(State.UNKNOWN, f"systemd does not tell about {unit}: {reason}")
-        active = shown.get("ActiveState") or "unknown"
+        unit = unit_of(box, self.supervisor, within=min(5.0, time.left()))
+        if unit.fault:
+            return self._says(
+                State.UNKNOWN, f"systemd does not tell about {unit.name}: {clipped(unit.said, 160)}"
+            )
+        active = unit.get("ActiveState") or "unknown"
         if active != "active":
             return self._says(
                 State.UNKNOWN,
-                f"{unit} is {active}: asking for a start would start it",
-                remedy=f"bring it up first: systemctl start {unit}",
+                f"{unit.name} is {active}: asking for a start would start it",
+                remedy=f"bring it up first: systemctl start {unit.name}",
             )
-        argv = [*systemctl(self.supervisor), "start", unit]
+        argv = [*systemctl(self.supervisor), "start", unit.name]
         ran = box.run(argv, within=min(10.0, time.left()), env=_bus(box, self.supervisor))
         if ran.code == 0:
-            return self._says(State.PASS, f"may start {unit} (asked while active: nothing happens)")
+            return self._says(
+                State.PASS, f"may start {unit.name} (asked while active: nothing happens)"
+            )
         if ran.fault == TIMEOUT:
             return self._says(
                 State.UNKNOWN, f"{ran.said} (timeout)", remedy=f"try: {' '.join(argv)}"
             )
         return self._says(
             State.FAIL,
-            f"may not start {unit}: {why(ran)}",
+            f"may not start {unit.name}: {why(ran)}",
             remedy="install the polkit rule for it (deploy/), or run as root",
         )
 
     def _commands(self, box: Box) -> Verdict:
         """Only sudo can be asked beforehand; it must never be able to ask for a password."""
         time = Deadline(self.deadline_s)
-        asked = False
-        for verb in ("start", "stop", "status"):
-            argv = strings(self.supervisor.get(verb))
-            if not argv or argv[0].rsplit("/", 1)[-1] != "sudo":
-                continue
-            asked = True
-            rest = [word for word in argv[1:] if word not in ("-n", "--non-interactive")]
-            if len(rest) == len(argv) - 1:
-                return self._says(
-                    State.FAIL,
-                    f"its {verb} command could ask for a password at midnight",
-                    remedy=f"write it as: sudo -n {' '.join(rest)}",
-                )
-            ran = box.run([argv[0], "-n", "-l", *rest], within=min(5.0, time.left()))
-            if ran.fault == TIMEOUT:
-                return self._says(State.UNKNOWN, f"{ran.said} (timeout)")
-            if ran.code != 0:
-                return self._says(
-                    State.FAIL,
-                    f"sudo does not let this user {verb} it: {why(ran)}",
-                    remedy=f"allow it without a password in /etc/sudoers.d: {' '.join(rest)}",
-                )
+        commands = {
+            verb: strings(self.supervisor.get(verb)) for verb in ("start", "stop", "status")
+        }
+        asked = {verb: argv for verb, argv in commands.items() if is_sudo(argv)}
+        for verb, argv in asked.items():
+            trouble = sudo_trouble(box, verb, argv, within=time.left())
+            if trouble is not None:
+                state, found, remedy = trouble
+                return self._says(state, found, remedy=remedy)
         if asked:
             return self._says(State.PASS, "sudo lets this user do it without a password")
         ran = box.run(strings(self.supervisor.get("status")), within=min(10.0, time.left()))
@@ -179,16 +185,10 @@ def systemctl(supervisor: Mapping[str, Any]) -> list[str]:
     return ["systemctl", *scope, "--no-ask-password"]
 
 
-def show_unit(
-    box: Box, supervisor: Mapping[str, Any], keys: Sequence[str], *, within: float
-) -> tuple[dict[str, str] | None, str]:
-    """Properties of the unit, or None and why systemd does not tell."""
-    argv = [*systemctl(supervisor), "show", "-p", ",".join(keys), str(supervisor.get("unit", ""))]
-    ran = box.run(argv, within=within, env=_bus(box, supervisor))
-    if ran.code != 0:
-        return None, why(ran)
-    pairs = (line.partition("=") for line in ran.out.splitlines())
-    return {key: value for key, sign, value in pairs if sign}, ""
+def unit_of(box: Box, supervisor: Mapping[str, Any], *, within: float) -> Unit:
+    """What systemd tells of a supervisor's unit."""
+    names = [str(supervisor.get("unit", ""))]
+    return box.units(names, scope=str(supervisor.get("scope") or "system"), within=within)[0]
 
 
 def _bus(box: Box, supervisor: Mapping[str, Any]) -> dict[str, str] | None:
@@ -196,7 +196,3 @@ def _bus(box: Box, supervisor: Mapping[str, Any]) -> dict[str, str] | None:
     if supervisor.get("scope") != "user":
         return None
     return {"XDG_RUNTIME_DIR": f"/run/user/{box.me().uid}"}
-
-
-def why(ran: Ran) -> str:
-    return clipped(ran.said or ran.last_line or f"exit code {ran.code}", 160)

@@ -12,11 +12,12 @@ import pytest
 
 from preflight import proc
 from preflight.back import WayBack, way_back
-from preflight.box import TIMEOUT, Me, Ran
+from preflight.box import TIMEOUT, Me, Unit
 from preflight.linux import LinuxBox
 from preflight.rings import Gate, gate, look
 from preflight.verdict import State, Verdict
-from tests.fakes import UID, FakeBox, a_directory, a_file, a_program, missing
+from tests.fakes import UID, FakeBox, a_directory, a_file, a_process, a_program, missing
+from tests.fakes_host import a_unit
 
 MODEL = "/m/v3.gguf"
 SERVER = "/opt/llama/llama-server"
@@ -40,13 +41,6 @@ RECIPE: dict[str, Any] = {
     "identity": {"pid": 100, "start": 1000, "uid": UID},
 }
 UNIT = {"kind": "systemd", "unit": "llama.service", "scope": "system"}
-SHOW = (
-    "systemctl", "--no-ask-password", "show", "-p",
-    "LoadState,UnitFileState,CanStart,CanStop,NeedDaemonReload", "llama.service",
-)  # fmt: skip
-GOOD_UNIT = (
-    "LoadState=loaded\nUnitFileState=enabled\nCanStart=yes\nCanStop=yes\nNeedDaemonReload=no\n"
-)
 
 
 def a_box() -> FakeBox:
@@ -200,9 +194,7 @@ def test_inside_a_service_a_started_production_would_die_with_it(mode: str, stat
     """Unless that service leaves its children alone, as cron's does."""
     box = a_box()
     box.who = Me(UID, "runner", "/system.slice/runner.service", "runner.service")
-    box.commands["systemctl", "--no-ask-password", "show", "-p", "KillMode", "runner.service"] = (
-        Ran(0, f"KillMode={mode}\n")
-    )
+    box.has_units(a_unit("runner.service", KillMode=mode))
     assert ask(box).state is state
 
 
@@ -217,33 +209,105 @@ def test_a_session_is_no_service() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "state", "said"),
+    ("values", "state", "said"),
     [
-        (("", ""), State.PASS, ""),
-        (("LoadState=loaded", "LoadState=not-found"), State.FAIL, "is not-found, not loaded"),
-        (("UnitFileState=enabled", "UnitFileState=masked"), State.FAIL, "masked"),
-        (("CanStart=yes", "CanStart=no"), State.FAIL, "cannot be started"),
-        (("CanStop=yes", "CanStop=no"), State.FAIL, "cannot be stopped"),
-        (("NeedDaemonReload=no", "NeedDaemonReload=yes"), State.FAIL, "would start something else"),
-        (("CanStart=yes\n", ""), State.FAIL, "cannot be started"),
+        ({}, State.PASS, ""),
+        ({"LoadState": "not-found"}, State.FAIL, "is not-found, not loaded"),
+        ({"UnitFileState": "masked"}, State.FAIL, "masked"),
+        ({"UnitFileState": "transient"}, State.FAIL, "once stopped it is gone for good"),
+        ({"UnitFileState": "disabled"}, State.WARN, "is not enabled"),
+        ({"UnitFileState": "static"}, State.PASS, ""),
+        ({"CanStart": "no"}, State.FAIL, "cannot be started"),
+        ({"CanStop": "no"}, State.FAIL, "cannot be stopped"),
+        ({"NeedDaemonReload": "yes"}, State.FAIL, "would start something else"),
+        ({"CanStart": ""}, State.FAIL, "cannot be started"),
+        ({"EnvironmentFiles": "/etc/gone (ignore_errors=no)"}, State.FAIL, "environment file /etc/gone is gone"),
+        ({"EnvironmentFiles": "/etc/gone (ignore_errors=yes)"}, State.PASS, ""),
+        ({"WorkingDirectory": "/gone"}, State.FAIL, "working directory /gone is gone"),
+        ({"WorkingDirectory": "!/srv"}, State.PASS, ""),
     ],
-)
-def test_a_unit_has_to_be_startable(change: tuple[str, str], state: State, said: str) -> None:
-    """What systemd says about it, property by property."""
-    box = a_box()
-    box.commands[SHOW] = Ran(0, GOOD_UNIT.replace(*change))
+)  # fmt: skip
+def test_a_unit_has_to_be_startable(values: dict[str, str], state: State, said: str) -> None:
+    """What systemd says about it, property by property, and what it opens at a start."""
+    box = a_box().has_units(a_unit(**values))
     verdict = ask(box, supervisor=UNIT)
-    assert verdict.state is state
+    assert verdict.state is state, verdict.message()
     assert said in verdict.found
 
 
 def test_a_systemd_that_does_not_answer_is_unknown() -> None:
     """P8: and it says what systemctl said."""
-    box = a_box()
-    box.commands[SHOW] = Ran(1, "", "Failed to connect to bus: Host is down")
+    box = a_box().has_units(Unit("llama.service", fault="EIO", said="Failed to connect to bus"))
     verdict = ask(box, supervisor=UNIT)
     assert verdict.state is State.UNKNOWN
-    assert "Host is down" in verdict.found
+    assert "Failed to connect to bus" in verdict.found
+
+
+@pytest.mark.parametrize(
+    ("changed", "values", "said"),
+    [
+        ("/etc/systemd/system/llama.service", {}, "was changed at"),
+        ("/etc/systemd/system/llama.service.d/x.conf", {}, "was changed at"),
+        ("", {"ExecStart": "{ path=/opt/s ; argv[]=/opt/s -c 9 ; ignore_errors=no ; }"}, "another command"),
+        ("", {"ExecStart": "{ path=/opt/s ; argv[]=/opt/s ; ignore_errors=no ; }"}, ""),
+        ("", {"ExecStart": "{ path=/opt/s ; argv[]=/opt/s $ARGS ; ignore_errors=no ; }"}, ""),
+    ],
+)  # fmt: skip
+def test_a_unit_that_was_edited_since_its_start_is_a_warning(
+    changed: str, values: dict[str, str], said: str
+) -> None:
+    """systemd has read it again, so a restart brings up something else than what runs."""
+    started = 1_700_000_000.0
+    box = a_box().has_units(
+        a_unit(
+            MainPID="100",
+            FragmentPath="/etc/systemd/system/llama.service",
+            DropInPaths="/etc/systemd/system/llama.service.d/x.conf",
+            **values,
+        )
+    )
+    box.processes[100] = a_process(100, "/opt/s", since=started)
+    for path in ("/etc/systemd/system/llama.service", "/etc/systemd/system/llama.service.d/x.conf"):
+        box.has(a_file(path, mtime_ns=int((started + (60 if path == changed else -60)) * 1e9)))
+    verdict = ask(box, supervisor=UNIT, inputs=[])
+    assert verdict.state is (State.WARN if said else State.PASS), verdict.message()
+    assert said in verdict.found
+
+
+def test_a_program_that_was_replaced_under_production_is_a_warning() -> None:
+    """An upgrade at six in the evening: what comes back at night is another build."""
+    box = a_box()
+    box.processes[100] = a_process(100, SERVER, exe=f"{SERVER} (deleted)", since=1.8e9)
+    verdict = ask(box)
+    assert verdict.state is State.WARN
+    assert f"its program {SERVER} was replaced since it started" in verdict.found
+
+
+def test_a_file_that_was_written_after_the_start_is_a_warning() -> None:
+    """Production has read it as it was; a restart reads what is there now."""
+    box = a_box()
+    box.processes[100] = a_process(100, SERVER, since=1_699_000_000.0)
+    assert "was written after production started" in ask(box).found
+    box.processes[100] = a_process(100, SERVER, since=1_700_000_001.0)
+    assert ask(box).state is State.PASS
+
+
+@pytest.mark.parametrize(
+    ("key", "state", "said"),
+    [
+        ({"file": "/etc/llm/key"}, State.PASS, ""),
+        ({"file": "/etc/llm/gone"}, State.FAIL, "its API key file /etc/llm/gone does not exist"),
+        ({"file": "/etc/llm/shut"}, State.FAIL, "this user may not read it"),
+        ({"env": "LLM_KEY"}, State.WARN, "in the environment of this process alone (LLM_KEY)"),
+        (None, State.PASS, ""),
+    ],
+)
+def test_the_api_key_has_to_be_readable_again(key: object, state: State, said: str) -> None:
+    """Whoever restores production must be able to ask it whether it serves."""
+    box = a_box().has(a_file("/etc/llm/key"), a_file("/etc/llm/shut", read_fault="EACCES"))
+    verdict = ask(box, probe={"api_key": key})
+    assert verdict.state is state, verdict.message()
+    assert said in verdict.found
 
 
 def test_commands_have_to_be_there() -> None:

@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 
-from preflight.box import TIMEOUT, Ran
+from preflight.box import TIMEOUT, Me, Ran
 from preflight.control import MayControl, systemctl
 from preflight.linux import LinuxBox
 from preflight.rings import look
+from preflight.sudo import password_free
 from preflight.verdict import State, Verdict
 from tests.fakes import UID, FakeBox
+from tests.fakes_host import a_unit
 
 UNIT = {"kind": "systemd", "unit": "llama.service", "scope": "system"}
-ACTIVE = ("systemctl", "--no-ask-password", "show", "-p", "ActiveState", "llama.service")
 START = ("systemctl", "--no-ask-password", "start", "llama.service")
 
 
@@ -26,8 +27,7 @@ def ask(box: FakeBox | LinuxBox, supervisor: Mapping[str, Any], uid: int | None 
 
 def unit_is(active: str, start: Ran | None = None) -> FakeBox:
     """A box whose unit is in this state, and answers a start like this."""
-    box = FakeBox()
-    box.commands[ACTIVE] = Ran(0, f"ActiveState={active}\n")
+    box = FakeBox().has_units(a_unit(ActiveState=active))
     if start is not None:
         box.commands[START] = start
     return box
@@ -37,7 +37,7 @@ def test_starting_an_active_unit_proves_the_permission() -> None:
     """It does nothing, and needs the same leave as a real start."""
     box = unit_is("active", Ran(0))
     assert ask(box, UNIT).state is State.PASS
-    assert box.ran == [ACTIVE, START]
+    assert box.ran == [START]
 
 
 def test_a_refused_start_leaves_production_up_and_refuses() -> None:
@@ -82,7 +82,7 @@ def test_a_users_own_systemd_is_found_without_a_login() -> None:
             seen.append(env)
             return super().run(argv, within=within)
 
-    ask(Watched(), {**UNIT, "scope": "user"})
+    ask(Watched().has_units(a_unit()), {**UNIT, "scope": "user"})
     assert seen == [{"XDG_RUNTIME_DIR": f"/run/user/{UID}"}]
 
 
@@ -107,23 +107,94 @@ SUDO = {
 }
 
 
-def test_sudo_is_asked_for_each_command_without_running_it() -> None:
-    """`sudo -n -l COMMAND` answers whether it may, and can ask for no password."""
+MAY_UP = ("sudo", "-n", "-k", "-l", "/opt/up")
+MAY_DOWN = ("sudo", "-n", "-k", "-l", "/opt/down")
+RULES = ("sudo", "-n", "-k", "-l", "-l")
+
+
+def rules(*entries: tuple[str, str], defaults: str = "env_reset") -> str:
+    """What `sudo -l -l` prints for these (options, command)."""
+    said = f"Matching Defaults entries for runner on box:\n    {defaults}\n\n"
+    said += "User runner may run the following commands on box:\n"
+    for options, command in entries:
+        shown = f"    Options: {options}\n" if options else ""
+        said += f"\nSudoers entry:\n    RunAsUsers: root\n{shown}    Commands:\n\t{command}\n"
+    return said
+
+
+def allowed(*entries: tuple[str, str], **more: str) -> FakeBox:
+    """A box whose sudo permits both commands, by these rules."""
     box = FakeBox()
-    box.commands["sudo", "-n", "-l", "/opt/up"] = Ran(0, "/opt/up\n")
-    box.commands["sudo", "-n", "-l", "/opt/down"] = Ran(0, "/opt/down\n")
+    box.commands[MAY_UP] = Ran(0, "/opt/up\n")
+    box.commands[MAY_DOWN] = Ran(0, "/opt/down\n")
+    box.commands[RULES] = Ran(0, rules(*entries, **more))
+    return box
+
+
+def test_sudo_is_asked_for_each_command_without_running_it() -> None:
+    """It answers whether it may, from its rules alone, and can ask for no password."""
+    box = allowed(("!authenticate", "/opt/up"), ("!authenticate", "/opt/down"))
     assert ask(box, SUDO).state is State.PASS
-    assert all(argv[:3] == ("sudo", "-n", "-l") for argv in box.ran)
+    assert all(argv[:4] == ("sudo", "-n", "-k", "-l") for argv in box.ran)
+
+
+def test_sudo_that_permits_and_would_ask_for_a_password_is_a_fail() -> None:
+    """`sudo -l` says yes to it, and by hand a cached ticket hides it until midnight."""
+    verdict = ask(allowed(("authenticate", "/opt/up"), ("!authenticate", "/opt/down")), SUDO)
+    assert verdict.state is State.FAIL
+    assert verdict.found == "sudo permits to start it, and would ask for a password"
+    assert "NOPASSWD: /opt/up" in verdict.remedy
+
+
+def test_sudo_that_does_not_tell_about_passwords_is_unknown() -> None:
+    """P8: an allowed command is not yet one that never asks."""
+    box = allowed(("!authenticate", "/opt/other"))
+    assert ask(box, SUDO).state is State.UNKNOWN
+    box.commands[RULES] = Ran(1, "", "sudo: a password is required")
+    assert ask(box, SUDO).state is State.UNKNOWN
+    box.who = Me(0, "root", None, None)
+    assert ask(box, SUDO).state is State.PASS  # whom sudo never asks
+
+
+@pytest.mark.parametrize(
+    ("entries", "free"),
+    [
+        ([("!authenticate", "/usr/bin/systemctl start llama.service")], True),
+        ([("!authenticate", "/usr/bin/systemctl")], True),
+        ([("!authenticate", "/usr/bin/systemctl start *")], True),
+        ([("!authenticate", "/usr/bin/*")], True),
+        ([("!authenticate", "/usr/bin/")], True),
+        ([("!authenticate", "/usr/*")], None),
+        ([("!authenticate", "ALL")], True),
+        ([("!authenticate", "sha224:abc= /usr/bin/systemctl")], True),
+        ([("!authenticate", "^/usr/bin/systemctl$ ^start .*$")], True),
+        ([("!authenticate", "^/usr/[")], None),
+        ([("!authenticate", '/usr/bin/systemctl ""')], None),
+        ([("!authenticate", "!/usr/bin/systemctl")], None),
+        ([("!authenticate", "/usr/bin/systemctl stop llama.service")], None),
+        ([("", "ALL")], False),
+        ([("!authenticate", "ALL"), ("authenticate", "/usr/bin/systemctl")], False),
+        ([("", "ALL"), ("!authenticate", "/usr/bin/systemctl start llama.service")], True),
+        ([], None),
+    ],
+)
+def test_the_last_rule_that_matches_decides(
+    entries: list[tuple[str, str]], free: bool | None
+) -> None:
+    """As sudoers(5) has it: paths, arguments, wildcards, directories, digests, expressions."""
+    command = "/usr/bin/systemctl start llama.service"
+    assert password_free(rules(*entries), command) is free
+    if free is False:
+        assert password_free(rules(*entries[:1], defaults="!authenticate, env_reset"), command)
 
 
 def test_sudo_that_allows_the_stop_and_not_the_start_is_a_fail() -> None:
     """Case: by hand it works with a cached ticket; at midnight it could not come back."""
-    box = FakeBox()
-    box.commands["sudo", "-n", "-l", "/opt/up"] = Ran(1, "", "sudo: a password is required")
-    box.commands["sudo", "-n", "-l", "/opt/down"] = Ran(0)
+    box = allowed(("!authenticate", "/opt/down"))
+    box.commands[MAY_UP] = Ran(1, "", "sudo: a password is required")
     verdict = ask(box, SUDO)
     assert verdict.state is State.FAIL
-    assert "sudo does not let this user start it: sudo: a password is required" in verdict.found
+    assert verdict.found.endswith("start it without a password: sudo: a password is required")
 
 
 def test_sudo_without_n_is_a_fail() -> None:
@@ -159,7 +230,7 @@ def test_a_sudo_that_asks_for_a_password_is_never_waited_for(
     sudo.write_text(
         "#!/bin/sh\n"
         'case "$*" in\n'
-        '"-n -l /opt/down") exit 0;;\n'
+        '"-n -k -l /opt/down") exit 0;;\n'
         '-n*) echo "sudo: a password is required" >&2; exit 1;;\n'
         "*) read -r password; exec sleep 300;;\n"
         "esac\n"
