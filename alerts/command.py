@@ -1,15 +1,12 @@
-"""Telling by a command of yours, such as a mailer. The one place of alerts that starts a process."""
+"""Telling by a command of yours, such as a mailer."""
 
-import os
-import signal
-import subprocess
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from alerts import plain
+from alerts import plain, program
 from alerts.channel import WITHIN, Channel
-from alerts.message import Alert, DeliveryError
+from alerts.message import Alert
 
 
 def _program(command: tuple[str, ...]) -> tuple[str, ...]:
@@ -27,38 +24,11 @@ class Command(Channel):
     command: Annotated[tuple[str, ...], Field(min_length=1), AfterValidator(_program)]
 
     def deliver(self, alert: Alert, *, within: float = WITHIN) -> str:
-        """Run it. Its output is not kept: a mailer that fails may print its password."""
-        return plain.within(within + 2, lambda tell: tell(self._run(alert, within)))
+        """Run it, and wait for its exit code."""
+        return plain.within(
+            within + 2, lambda tell: tell(program.hand_over(self.command, alert, within))
+        )
 
-    def _run(self, alert: Alert, within: float) -> str:
-        told = {
-            "RUNNER_ALERT_KEY": alert.key,
-            "RUNNER_ALERT_KIND": alert.kind,
-            "RUNNER_ALERT_FIRST_LINE": alert.first_line,
-        }
-        name = self.command[0]
-        try:
-            process = subprocess.Popen(
-                self.command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=os.environ | told,
-                cwd="/",
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise DeliveryError(
-                f"{name}: {os.strerror(error.errno or 0)}", permanent=True
-            ) from None
-        with process:
-            try:
-                process.communicate(alert.sendable.encode(), timeout=within)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # its children too, or they would linger
-                raise DeliveryError(
-                    f"{name}: not done within {within:g} s", uncertain=True
-                ) from None
-        if process.returncode:
-            raise DeliveryError(f"{name}: exit code {process.returncode}")
-        return f"{name} took it"
+    def spec(self) -> dict[str, Any]:
+        """The channel as recovery uses it."""
+        return self.model_dump(mode="json", exclude_none=True)

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from alerts.message import Alert, DeliveryError, clean, clip, scrub
+from alerts.program import hand_over
 
 Spec = Mapping[str, Any]
 Tell = Callable[["str | DeliveryError"], None]
 
 TELEGRAM: Final = "https://api.telegram.org"
 PLACEHOLDER: Final = "none"  # what the unit files set for a credential whose file is missing
+_KINDS = ("telegram", "file", "command")
 _MOST = 64 * 1024  # bytes read of an answer; a real one has under 8 KiB
 
 
@@ -35,7 +37,7 @@ class PlainChannel:
     def __init__(self, spec: Spec) -> None:
         self.kind: str = spec["kind"]
         self.on: tuple[str, ...] | None = tuple(spec["on"]) if spec.get("on") else None
-        self.far: bool = self.kind == "telegram"
+        self.far: bool = self.kind != "file"
         self._spec = spec
 
     def deliver(self, alert: Alert, *, within: float) -> str:
@@ -45,21 +47,24 @@ class PlainChannel:
 
 def channels(specs: Iterable[Spec]) -> list[PlainChannel]:
     """The channels of `recovery.json`; kinds that this version does not know are left out."""
-    return [PlainChannel(spec) for spec in specs if spec.get("kind") in {"telegram", "file"}]
+    return [PlainChannel(spec) for spec in specs if spec.get("kind") in _KINDS]
 
 
 def deliver(spec: Spec, text: str, timeout: float = 20.0, alert: Alert | None = None) -> str:
     """Deliver one text to one channel within `timeout` seconds, names and TLS included.
 
     `{"kind": "telegram", "token": {"file" | "credential" | "env"}, "chat_id", "message_thread_id"?,
-    "api_base"?, "proxy"?}` or `{"kind": "file", "path", "format"?}`. Returns what is known of the
-    delivery ("message 17"); raises DeliveryError.
+    "api_base"?, "proxy"?}`, `{"kind": "file", "path", "format"?}` or `{"kind": "command",
+    "command"}`. Returns what is known of the delivery ("message 17"); raises DeliveryError.
     """
     text = clip(clean(text))
     match spec.get("kind"):
         case "file":
             entry = file_entry(spec.get("format", "text"), text, alert)
             return within(timeout, lambda tell: tell(append(spec["path"], entry)))
+        case "command":
+            told = alert or Alert(key="", first_line=text)
+            return within(timeout + 2, lambda tell: tell(hand_over(spec["command"], told, timeout)))
         case "telegram":
             telegram = _Telegram(spec, timeout)
             return within(timeout, lambda tell: tell(telegram.message(text)), telegram.given_up)

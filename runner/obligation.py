@@ -155,7 +155,8 @@ def open_obligation(
     me = proc.ident(os.getpid())
     try:
         memory = StateFile(state_dir)
-        memory.begin({"run": run, "phase": "armed", "who": me.to_json() if me else None})
+        who = me.to_json() if me else None
+        memory.begin({"run": run, "phase": "armed", "who": who, "lock_name": lock_name})
         recipe.write(state_dir, owed)
     except OSError as error:
         raise NotArmed(

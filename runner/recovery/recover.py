@@ -84,13 +84,14 @@ def _unreadable(state_dir: Path, error: Unreadable) -> Owed:
     except OSError:
         since = 0
     services = list(recipe.last_good(state_dir).values())
-    run = state.read(state_dir).get("run")
+    known = state.read(state_dir)
+    run, name = known.get("run"), known.get("lock_name")
     return Owed(
         run=run if isinstance(run, str) else f"unreadable-{since}",
         job=f"a job that is not known ({error})",
         boot="",
         since="",
-        lock_name=lock.BOX,
+        lock_name=name if isinstance(name, str) else lock.BOX,
         services=services,
         stops=[one.name for one in services],
     )

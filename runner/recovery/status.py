@@ -18,6 +18,7 @@ from runner.recovery.account import production, worst
 from runner.recovery.drivers import driver
 from runner.recovery.files import read_json
 from runner.recovery.recipe import Owed, Recipe, Unreadable
+from runner.recovery.sameness import differences
 from runner.words import at_epoch
 
 Json = dict[str, Any]
@@ -28,19 +29,26 @@ def _service(one: Recipe) -> Json:
     """One service as it answers now; asks for no completion, so it wakes and loads nothing."""
     look = probe.health(one.probe, within=_PATIENCE_S)
     who = probe.identity(one.probe, within=_PATIENCE_S) if look.serving else look
-    known = one.identity.get("said") or {}
-    same = bool(known) and all(who.identity.get(name) == said for name, said in known.items())
-    heads = sorted(head.pid for head in driver(one).standing().heads)
+    differs = differences(one.identity.get("said") or {}, who.identity)
+    why = "; ".join(differs or ()) or who.why or look.why
+    try:
+        heads = sorted(head.pid for head in driver(one).standing().heads)
+    except (KeyError, TypeError, ValueError) as error:  # a recipe of another version
+        heads, why = [], why or f"its recipe cannot be read: {error!r}"
     started = proc.started_at(heads[0]) if heads else None
-    up = look.serving and who.serving
+    state, identity = "down", "unknown"
+    if look.serving and who.state in {"serving", "wrong"}:
+        other = bool(differs) or who.state == "wrong"
+        state = "degraded" if other else "serving"
+        identity = "different" if other else "same" if differs is not None else "unknown"
     return {
         "name": one.name,
-        "state": ("serving" if same or not known else "degraded") if up else "down",
-        "identity": ("same" if same else "different" if known else "unknown") if up else "unknown",
+        "state": state,
+        "identity": identity,
         "since": at_epoch(started) if started else None,
         "pids": heads,
         "said": who.identity,
-        "why": "" if up else who.why or look.why,
+        "why": "" if state == "serving" else why,
         "stopped_at": None,
         "serving_at": None,
         "downtime_s": None,
@@ -53,19 +61,21 @@ def _remembered(state_dir: Path, owed: Owed | None) -> list[Recipe]:
 
 def status(state_dir: Path) -> Json:
     """The object of `status --json`."""
-    note = ""
+    known = state.read(state_dir)
+    note, unread = "", None
     try:
         owed = recipe.read(state_dir)
     except Unreadable as error:
-        owed, note = None, str(error)
+        owed, note = None, f"what is owed cannot be read: {error}"
+        unread = {"run": known.get("run"), "job": None, "since": None, "phase": known.get("phase")}
     services = [_service(one) for one in _remembered(state_dir, owed)]
     whole = production(services)
     whole["since"] = max((one["since"] for one in services if one["since"]), default=None)
     holder = lock.holder(state_dir)
-    known = state.read(state_dir) if owed else {}
+    known = known if owed else {}
     said: Json = {
         "production": whole,
-        "obligation": _obligation(owed, known),
+        "obligation": _obligation(owed, known) or unread,
         "run": {"run": holder.run, "pid": holder.pid, "since": holder.since} if holder else None,
         "guardian": known.get("guardian"),
         "drained": None,
@@ -74,7 +84,9 @@ def status(state_dir: Path) -> Json:
         "last": None,
         "note": note,
     }
-    return said | _from_journal(state_dir)
+    told = _from_journal(state_dir)
+    notes = [one for one in (note, told.pop("note", "")) if one]
+    return said | told | {"note": "; ".join(notes)}
 
 
 def _obligation(owed: Owed | None, known: Json) -> Json | None:

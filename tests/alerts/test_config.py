@@ -121,6 +121,7 @@ def test_recovery_gets_the_channels_and_no_secret(monkeypatch: pytest.MonkeyPatc
             "api_base": "https://api.telegram.org",
         },
         {"kind": "file", "path": "/var/log/alerts", "format": "text"},
+        {"kind": "command", "command": ["/usr/bin/mail", "me"]},
     ]
     assert SecretRef(env="BOT_TOKEN").read() == CANARY
 

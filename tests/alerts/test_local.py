@@ -111,6 +111,16 @@ def test_a_command_gets_the_text_and_what_it_is_about(tmp_path: Path) -> None:
     assert out.read_text() == "refused run-1:refused\nSERVING, never touched\ndraft.gguf is gone"
 
 
+def test_recovery_runs_the_same_command(tmp_path: Path) -> None:
+    """A mailer may be the only way to a person, also in the night of a broken upgrade."""
+    path = tmp_path / "mail"
+    spec = Command(command=("/bin/sh", "-c", f"cat > {path}")).spec()
+    (channel,) = plain.channels([spec])
+    assert channel.far
+    assert channel.deliver(ALERT, within=5) == "/bin/sh took it"
+    assert path.read_text() == ALERT.sendable
+
+
 def test_a_command_that_fails_has_not_delivered(capfd: pytest.CaptureFixture[str]) -> None:
     """The exit code is told, its output is not: it may hold a password."""
     script = "echo password >&2; exit 3"

@@ -34,12 +34,12 @@ PRINTS = (
 STARTS = (
     "runner/",
     "preflight/",  # read-only probes with a deadline, by exec
-    "alerts/command.py",  # a person's own mailer: a channel is what it is for
+    "alerts/program.py",  # a person's own mailer: a channel is what it is for
 )
 ENDS = (
     "runner/",
     "preflight/probe.py",  # its own child, when its time is over
-    "alerts/command.py",  # likewise
+    "alerts/program.py",  # likewise
 )
 WAITS = ("runner/until.py",)
 TABLES = {

@@ -44,7 +44,14 @@ class Acting:
     def armed(self) -> None:
         """The debt on disk, and the guardian that has acknowledged."""
         me = proc.ident(os.getpid())
-        self.memory.begin({"run": self.owed.run, "phase": "armed", "who": me and me.to_json()})
+        self.memory.begin(
+            {
+                "run": self.owed.run,
+                "phase": "armed",
+                "lock_name": self.owed.lock_name,
+                "who": me and me.to_json(),
+            }
+        )
         recipe.write(self.state_dir, self.owed)
         if self.plan.get("guardian", True):
             self.keeper = keeper.summon(self.state_dir, self.owed.run, clock=CLOCK)

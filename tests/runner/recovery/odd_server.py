@@ -6,6 +6,7 @@
 --flap S        end with 1, S seconds after the first answer
 --load S        answer 503 for S seconds
 --context N     the context that it says it has
+--mute          be healthy, and complete nothing
 --leave         start a child that outlives it, as an engine does
 --late          listen only after the load, as engines in Python do
 """
@@ -50,7 +51,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """A completion."""
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self._odd_or({"content": "word", "timings": {"predicted_n": 4}})
+        word = "" if self.server.given.mute else "word"
+        self._odd_or({"content": word, "timings": {"predicted_n": 4}})
 
     def _odd_or(self, said: dict[str, Any]) -> None:
         given = self.server.given
@@ -83,8 +85,8 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=float, default=0.0)
     for name in ("hang", "drip"):
         parser.add_argument(f"--{name}", default="")
-    parser.add_argument("--leave", action="store_true")
-    parser.add_argument("--late", action="store_true")
+    for name in ("mute", "leave", "late"):
+        parser.add_argument(f"--{name}", action="store_true")
     given = parser.parse_args()
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())

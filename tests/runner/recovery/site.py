@@ -172,7 +172,7 @@ class Site:
     def leave(self, owed: Owed, phase: str = "stopping", **known: Any) -> None:
         """What a run leaves on disk that died in this phase."""
         memory = state.StateFile(self.state_dir)
-        memory.begin({"run": owed.run, "phase": phase, **known})
+        memory.begin({"run": owed.run, "phase": phase, "lock_name": owed.lock_name, **known})
         memory.close()
         recipe.write(self.state_dir, owed)
 

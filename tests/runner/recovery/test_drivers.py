@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from preflight import proc
 from runner.recovery import drive_command, probe
 from runner.recovery.drive_process import SERVICE
 from runner.recovery.drive_systemd import SystemdDriver, _seconds
-from runner.recovery.drivers import driver
+from runner.recovery.drivers import Driver, driver
 from tests.runner.recovery.site import Site, until_says
 from tests.servers import soon
 
@@ -117,9 +118,9 @@ def test_what_outlived_its_server_is_an_orphan_and_no_service(site: Site) -> Non
     assert (proc.cmdline(orphan.pid) or ())[0] == "/bin/sleep"
 
 
-def commands(site: Site, code: int, **more: object) -> object:
+def commands(site: Site, code: int, **more: Any) -> Driver:
     """A service behind commands, its status command answering this."""
-    known = {"kind": "command", "start": ["/bin/true"], "stop": ["/bin/true"]}
+    known: dict[str, Any] = {"kind": "command", "start": ["/bin/true"], "stop": ["/bin/true"]}
     known["status"] = ["/bin/sh", "-c", f"exit {code}"]
     return driver(site.recipe(supervisor=known, **more))
 
@@ -127,7 +128,7 @@ def commands(site: Site, code: int, **more: object) -> object:
 @pytest.mark.parametrize(("code", "state"), [(0, "active"), (3, "inactive"), (1, "unknown")])
 def test_a_status_command_answers_for_its_service(site: Site, code: int, state: str) -> None:
     """0 runs, 3 is stopped, anything else tells nothing."""
-    standing = commands(site, code).standing()  # type: ignore[attr-defined]
+    standing = commands(site, code).standing()
     assert standing.state == state
     assert standing.heads == frozenset()
 
@@ -137,9 +138,9 @@ def test_a_stranger_on_the_port_is_not_a_commands_service(site: Site) -> None:
     stranger = site.child(site.odd())
     assert site.listener() == stranger.pid
     asked = commands(site, 0, identity={"argv": ["/opt/llm/server"]})
-    assert asked.standing().heads == frozenset()  # type: ignore[attr-defined]
+    assert asked.standing().heads == frozenset()
     asked = commands(site, 0, identity={"argv": list(proc.cmdline(stranger.pid) or ())})
-    assert {who.pid for who in asked.standing().heads} == {stranger.pid}  # type: ignore[attr-defined]
+    assert {who.pid for who in asked.standing().heads} == {stranger.pid}
 
 
 def test_a_status_command_that_hangs_tells_nothing(

@@ -118,14 +118,3 @@ def test_what_cannot_be_known_is_said(site: Site) -> None:
     known = {"run": site.run, "phase": "candidate", "guardian": who}
     assert leftovers.end_leftovers(site.owed(), known, site.clock) == [leftovers.UNKNOWN]
     assert leftovers.end_leftovers(site.owed(), known | {"phase": "armed"}, site.clock) == []
-
-
-def test_what_does_not_end_is_named(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the restore goes on: production comes first."""
-    monkeypatch.setattr(leftovers, "CLEAR_S", 0.1)
-    monkeypatch.setattr("runner.recovery.world.send", lambda *_: False)
-    child = site.child(["/bin/sleep", "60"], env={proc.TAG: site.run})
-    soon(lambda: proc.tagged(site.run) or None)
-    (said,) = leftovers.end_leftovers(site.owed(), {"run": site.run}, site.clock)
-    assert said == f"pid {child.pid} (sleep) of the dead run does not end"
-    child.kill()

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,14 @@ from tests.runner.recovery.site import Site, kill, stop, until_says
 from tests.servers import soon
 
 
-def held(site: Site, **more: object) -> object:
+def held(site: Site) -> AbstractContextManager[None]:
     """Both locks of a site."""
-    return lock.hold(site.state_dir, run="me", since="now", name=site.lock_name, **more)  # type: ignore[arg-type]
+    return lock.hold(site.state_dir, run="me", since="now", name=site.lock_name)
 
 
 def test_a_second_runner_is_told_who_has_the_box(site: Site) -> None:
     """Run, process and since when."""
-    with held(site), pytest.raises(lock.Busy) as busy, held(site):  # type: ignore[attr-defined]
+    with held(site), pytest.raises(lock.Busy) as busy, held(site):
         pass
     assert str(busy.value) == f"the box is held by run me, pid {os.getpid()}, since now"
     assert busy.value.holder.who == proc.ident(os.getpid())
@@ -33,7 +34,7 @@ def test_the_box_is_one_for_two_state_directories(site: Site, tmp_path: Path) ->
     """Two users, two directories, one GPU: the name covers what the file cannot."""
     other = tmp_path / "other"
     other.mkdir()
-    with held(site):  # type: ignore[attr-defined]
+    with held(site):
         answered = lock.box_holder(site.lock_name)
         assert answered is not None
         assert (answered.run, answered.pid) == ("me", os.getpid())
@@ -55,7 +56,7 @@ def test_a_lock_dies_with_its_holder(site: Site) -> None:
     assert (holder.run, holder.pid) == (site.run, run.pid)
     kill(run)
     soon(lambda: True if lock.holder(site.state_dir) is None else None)
-    with held(site):  # type: ignore[attr-defined]
+    with held(site):
         pass
 
 
@@ -70,7 +71,7 @@ def test_whoever_looks_does_not_get_in_the_way(site: Site) -> None:
     child = site.child([sys.executable, "-c", watching, str(site.state_dir)])
     until_says(child, "up")
     for _ in range(100):
-        with held(site):  # type: ignore[attr-defined]
+        with held(site):
             pass
 
 
@@ -111,7 +112,7 @@ def test_what_a_holder_wrote_proves_nothing_without_its_lock(site: Site) -> None
 
 def test_a_name_that_is_asked_by_many_at_once_answers_all(site: Site) -> None:
     """Everybody who asks is told, one after the other."""
-    with held(site):  # type: ignore[attr-defined]
+    with held(site):
         said: list[lock.Holder | None] = []
         asking = [
             threading.Thread(target=lambda: said.append(lock.box_holder(site.lock_name)))
@@ -126,7 +127,7 @@ def test_a_name_that_is_asked_by_many_at_once_answers_all(site: Site) -> None:
 
 def test_a_child_of_the_holder_does_not_hold_the_lock(site: Site) -> None:
     """Production outlives the run that restored it; an inherited lock would, too."""
-    with held(site):  # type: ignore[attr-defined]
+    with held(site):
         child = site.child(["/bin/sleep", "60"], close_fds=False)
     assert lock.holder(site.state_dir) is None
     assert lock.box_holder(site.lock_name) is None
@@ -140,6 +141,6 @@ def test_a_stranger_on_the_name_is_named(site: Site) -> None:
         stranger.listen(1)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(lock, "_ASK_WITHIN", 0.1)
-            with pytest.raises(lock.Busy, match=f"another runner, pid {os.getpid()}"), held(site):  # type: ignore[attr-defined]
+            with pytest.raises(lock.Busy, match=f"another runner, pid {os.getpid()}"), held(site):
                 pass
     assert lock.holder(site.state_dir) is None

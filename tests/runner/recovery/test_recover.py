@@ -14,14 +14,15 @@ from preflight import proc
 from runner.journal import Journal
 from runner.recovery import lock, recipe, recover, state
 from runner.recovery.drivers import driver
+from runner.recovery.recipe import Owed
 from runner.recovery.recover import Recovered
 from tests.runner.recovery.site import Site, kill, stop, until_says
 from tests.servers import free_port, soon
 
 
-def recovers(site: Site, **more: object) -> Recovered:
+def recovers(site: Site, remembered: Owed | None = None) -> Recovered:
     """One recovery, in this process."""
-    return recover.recover(site.state_dir, clock=site.clock, **more)  # type: ignore[arg-type]
+    return recover.recover(site.state_dir, clock=site.clock, remembered=remembered)
 
 
 def test_nothing_is_started_where_nothing_is_owed(site: Site) -> None:
@@ -145,9 +146,7 @@ def test_with_both_files_damaged_the_last_known_good_is_restored(site: Site) -> 
     site.leave(site.owed(one))
     for name in (recipe.NAME, recipe.COPY):
         (site.state_dir / name).write_bytes(b"\0" * 10)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lock, "BOX", site.lock_name)
-        assert recovers(site).state == "closed"
+    assert recovers(site).state == "closed"
     assert site.serves(one)
 
 
@@ -156,10 +155,8 @@ def test_a_debt_that_nobody_can_read_is_never_taken_for_paid(site: Site) -> None
     site.leave(site.owed(site.recipe()))
     for name in (recipe.NAME, recipe.COPY):
         (site.state_dir / name).write_bytes(b"\0" * 10)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lock, "BOX", site.lock_name)
-        assert recovers(site).state == "owed"
-        assert recovers(site).state == "owed"
+    assert recovers(site).state == "owed"
+    assert recovers(site).state == "owed"
     assert site.is_owed
     with Journal.open(site.state_dir, read_only=True) as journal:
         (row,) = journal.outbox()

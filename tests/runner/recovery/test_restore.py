@@ -10,7 +10,7 @@ import pytest
 from preflight import proc
 from preflight.proc import Ident
 from runner.recovery import attempt, restore, sameness
-from runner.recovery.attempt import Past, Served
+from runner.recovery.attempt import Attempt, Past, Served
 from runner.recovery.drivers import driver
 from runner.recovery.probe import Look, health
 from runner.recovery.progress import LogWatch, Progress
@@ -45,6 +45,12 @@ def restored(
         note=lambda *_: None,
         say=lambda event, **_: said.append(event) if said is not None else None,
     )
+
+
+def tried_once(site: Site, one: Recipe) -> Served:
+    """One try at one recipe."""
+    trying = Attempt(one, Past(), clock=site.clock, stop=never, residency=lambda _: None)
+    return trying.run(lambda _: None)
 
 
 def test_services_come_back_in_order_and_one_that_does_not_keeps_no_other_down(
@@ -102,9 +108,8 @@ def test_a_health_endpoint_that_hangs_is_no_reason_to_hang(site: Site) -> None:
     """It accepts, and never answers."""
     one = site.recipe(site.odd("--hang", "/health"), ready_within=0.5)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restore, "candidates", lambda recipe, _: iter([recipe]))
         patch.setattr(attempt, "HEALTH_WITHIN_S", 0.2)
-        (served,) = restored(site, one)
+        served = tried_once(site, one)
     assert served.state == "down"
     assert site.copies() == []
 
@@ -116,9 +121,7 @@ def test_a_server_that_answers_and_ends_again_and_again_is_down(site: Site) -> N
     loop.write_text(f"#!/bin/sh\nwhile :; do {' '.join(server)}; done\n")
     loop.chmod(0o755)
     one = site.recipe([str(loop)], settle=0.6, identity={"argv": server})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restore, "candidates", lambda recipe, _: iter([recipe]))
-        (served,) = restored(site, one)
+    served = tried_once(site, one)
     assert served.state == "down"
     assert "answered and then ended" in served.why or "again and again" in served.why
     assert site.copies() == []
@@ -165,14 +168,12 @@ def test_a_copy_that_cannot_be_ended_keeps_every_other_from_starting(
     """P2: rather down and told than two on one card."""
     monkeypatch.setattr("runner.recovery.drive_command.CommandDriver.patient", 0.1)
     monkeypatch.setattr("runner.recovery.stop.SUPERVISOR_SLACK_S", 0.1)
-    stuck = site.child(site.odd("--hang", "/completion", "--model", str(site.model)))
+    stuck = site.child(site.odd("--mute", "--model", str(site.model)))
     assert site.listener() == stuck.pid
     supervisor: dict[str, Any] = {"kind": "command", "start": ["/bin/true"]}
     supervisor |= {"stop": ["/bin/true"], "status": ["/bin/true"]}
     other = site.recipe(port=free_port()).to_json()
-    probe = site.probe()
-    one = site.recipe(supervisor=supervisor, ready_within=0.2, fallbacks=[other], probe=probe)
-    monkeypatch.setattr("runner.recovery.probe.complete", lambda *_, **__: (Look("mute"), ""))
+    one = site.recipe(supervisor=supervisor, ready_within=0.2, fallbacks=[other])
     (served,) = restored(site, one)
     assert (served.state, served.tries) == ("down", 1)
     assert f"llm does not end: pid {stuck.pid} " in served.why
@@ -307,9 +308,7 @@ def test_a_past_that_cannot_be_read_is_none() -> None:
 def test_production_that_dies_right_after_it_served_is_seen(site: Site) -> None:
     """The settle time is there for that."""
     one = site.recipe(site.odd("--model", str(site.model), "--flap", "0.15"), settle=0.6)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(restore, "candidates", lambda recipe, _: iter([recipe]))
-        (served,) = restored(site, one)
+    served = tried_once(site, one)
     assert served.state == "down"
     assert "ended" in served.why
 
