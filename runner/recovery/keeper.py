@@ -49,6 +49,7 @@ class Keeper:
                 f"the guardian (pid {self.who.pid}) does not answer: {error}"
             ) from error
         if said is None:
+            self._lines.close()
             raise KeeperGone(f"the guardian (pid {self.who.pid}) is gone")
         return said
 
@@ -80,7 +81,14 @@ class Keeper:
     def release(self) -> tuple[int, ...]:
         """Hand over in order: the guardian leaves, unless candidates live. Raises KeeperGone."""
         said = self._ask(do="release")
-        return tuple(said.get("left") or ())
+        left = tuple(said.get("left") or ())
+        if not left:
+            self.close()
+        return left
+
+    def close(self) -> None:
+        """Ask nothing more. The guardian goes on guarding, unless it was released."""
+        self._lines.close()
 
     @property
     def alive(self) -> bool:
@@ -165,9 +173,15 @@ def _answering(directory: Path) -> Keeper | None:
     """The guardian that listens in a run's directory, once it says who it is."""
     try:
         lines = wire.Lines(wire.connect(directory, ANSWER_WITHIN_S))
+    except OSError:
+        return None
+    try:
         lines.send({"do": "hello"})
         said = lines.receive() or {}
     except (OSError, ValueError):
-        return None
+        said = {}
     who = Ident.from_json(said.get("who"))
-    return Keeper(lines, who, said.get("cgroup")) if who is not None else None
+    if who is None:
+        lines.close()
+        return None
+    return Keeper(lines, who, said.get("cgroup"))
