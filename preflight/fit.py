@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import BaseModel, ConfigDict, Field
 
 from preflight.box import Box, ModelFact
+from preflight.check import Deadline
 from preflight.memory import Cells, Shape, cells
 from preflight.roles import files_of
 from preflight.wording import memory
@@ -113,20 +114,20 @@ class Unread:
     why: str
 
 
-def read(load: Load, box: Box, *, within: float) -> Models | Unread:
+def read(load: Load, box: Box, time: Deadline) -> Models | Unread:
     """The headers that an estimate needs."""
-    model = box.model(files_of(load.model), within=within)
+    model = box.model(files_of(load.model), within=time.left())
     if model.fault or model.bad:
         return Unread(f"{load.model}: {model.said or model.bad or model.fault}")
     draft: ModelFact | None = None
     if load.draft is not None:
-        draft = box.model(files_of(load.draft), within=within)
+        draft = box.model(files_of(load.draft), within=time.left())
         if draft.fault or draft.bad:
             return Unread(f"{load.draft}: {draft.said or draft.bad or draft.fault}")
     sizes = []
     projector = (load.mmproj,) if load.mmproj is not None and not load.mmproj_on_host else ()
     for paths in (projector, load.adapters):
-        facts = box.files(paths, within=within) if paths else ()
+        facts = box.files(paths, within=time.left()) if paths else ()
         if bad := next((fact for fact in facts if fact.fault), None):
             return Unread(f"{bad.path}: {bad.said or bad.fault}")
         sizes.append(sum(fact.size for fact in facts) / _MIB)
@@ -252,12 +253,12 @@ def _most_context(load: Load, models: Models, gpus: int, room_mib: int) -> int:
 
 
 def heaviest(
-    loads: Sequence[Load], box: Box, gpus: int, *, within: float
+    loads: Sequence[Load], box: Box, gpus: int, time: Deadline
 ) -> tuple[Load, Models, Estimate] | Unread:
     """The load that takes most: the arms of a job come one after the other."""
     found: list[tuple[Load, Models, Estimate]] = []
     for load in loads:
-        models = read(load, box, within=within)
+        models = read(load, box, time)
         if isinstance(models, Unread):
             return models
         found.append((load, models, estimate(load, models, gpus)))

@@ -219,7 +219,7 @@ class GpuBudget(Check):
         if self.need_mib is not None:
             return Need(self.need_mib)
         if self.loads:
-            found = heaviest(self.loads, box, gpus, within=time.left())
+            found = heaviest(self.loads, box, gpus, time)
             if isinstance(found, Unread):
                 return self._says(
                     State.UNKNOWN,

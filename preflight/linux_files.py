@@ -43,6 +43,10 @@ class LinuxFiles:
     def __init__(self) -> None:
         self._reader = probe.Helper(_READER)
 
+    def close(self) -> None:
+        """End the child; a later question starts another one."""
+        self._reader.close()
+
     def files(self, paths: Sequence[str], *, within: float) -> tuple[FileFact, ...]:
         """One fact a path, in order; after the first that gets no answer nothing more is asked."""
         return self._each(FileFact, "file", paths, within=within)

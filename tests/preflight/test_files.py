@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from preflight.box import CRASH, TIMEOUT, FileFact, Neighbour
+from preflight.box import CRASH, TIMEOUT, FileFact, GgufFact, Neighbour
 from preflight.files import FileExists
 from preflight.linux import LinuxBox
 from preflight.rings import look
+from preflight.roles import Roles
 from preflight.verdict import State, Verdict
 from tests.fakes import FakeBox, a_directory, a_file, missing
 from tests.preflight.ggufs import gguf
@@ -204,6 +205,116 @@ def test_a_path_with_escape_codes_is_shown_escaped(box: LinuxBox, tmp_path: Path
 # shards
 
 
+def test_a_hole_where_a_tensor_should_be_fails(box: LinuxBox, tmp_path: Path) -> None:
+    """A real server loaded such a file without a word, and answered the test prompt alike."""
+    path = tmp_path / "model.gguf"
+    whole = gguf(tensors={"token_embd.weight": 1_000_000})
+    path.write_bytes(whole[: 1 << 20])
+    with path.open("r+b") as file:
+        file.seek(2 << 20)
+        file.write(whole[2 << 20 :])
+    verdict = ask(box, path, gguf=True)
+    assert (verdict.id, verdict.state) == ("file.gguf", State.FAIL)
+    assert f"has a hole of 1.0 MiB at byte {1 << 20} of {len(whole)}" in verdict.found
+    assert "--sparse=never" in verdict.remedy
+
+
+def test_space_that_was_only_reserved_fails(box: LinuxBox, tmp_path: Path) -> None:
+    """A downloader's preallocated file has its full length, and all of its blocks."""
+    path = tmp_path / "model.gguf"
+    whole = gguf(tensors={"token_embd.weight": 1_000_000})
+    path.write_bytes(whole[: 1 << 16])
+    with path.open("r+b") as file:
+        os.posix_fallocate(file.fileno(), 0, len(whole))
+        os.fsync(file.fileno())
+        if os.lseek(file.fileno(), 0, os.SEEK_HOLE) == len(whole):
+            pytest.skip("this file system does not tell reserved space from data")
+    assert "has a hole" in ask(box, path, gguf=True).found
+
+
+def test_zeros_on_zfs_are_no_proof_of_a_hole() -> None:
+    """It keeps blocks of zeros as holes: unknown, which a person may accept."""
+    box = FakeBox().has(a_file(PATH))
+    box.headers[PATH] = GgufFact(
+        PATH, size=1 << 30, needed=1 << 30, version=3, hole=4096, hollow=128, zeros_are_holes=True
+    )
+    verdict = ask(box, PATH, gguf=True)
+    assert (verdict.id, verdict.state) == ("file.gguf", State.UNKNOWN)
+    assert "zfs" in verdict.found
+
+
+@pytest.mark.parametrize("ending", [".aria2", ".part", ".incomplete", ".downloadInProgress"])
+def test_a_download_that_goes_on_fails(box: LinuxBox, tmp_path: Path, ending: str) -> None:
+    """By the file that the downloader keeps beside it, also where a link leads to it."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf())
+    link = tmp_path / "elsewhere" / "link.gguf"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    assert ask(box, path, gguf=True).id == "file.exists"
+    marker = path.with_name(path.name + ending)
+    marker.touch()
+    for name in (path, link):
+        verdict = ask(box, name, gguf=True)
+        assert verdict.state is State.FAIL
+        assert f"is being downloaded: {marker} is there" in verdict.found
+    assert ask(box, marker.rename(tmp_path / f"x{ending}"), gguf=True).state is State.FAIL
+
+
+def test_a_tensor_that_lies_elsewhere_fails(box: LinuxBox, tmp_path: Path) -> None:
+    """Reserved too small, it would be read into the next one."""
+    raw = bytearray(gguf(tensors={"a": 64, "b": 64}))
+    at = raw.index(b"b", raw.index(b"a\x01\0\0\0")) + 1 + 4 + 8 + 4
+    raw[at : at + 8] = (128).to_bytes(8, "little")
+    (tmp_path / "model.gguf").write_bytes(bytes(raw))
+    verdict = ask(box, tmp_path / "model.gguf", gguf=True)
+    assert verdict.state is State.FAIL
+    assert "tensor b does not lie where it should" in verdict.found
+
+
+ODD = [
+    (gguf() + bytes(4096), "has 4096 bytes behind its last tensor"),
+    (gguf(version=2), "is of GGUF version 2"),
+]
+
+
+@pytest.mark.parametrize(("raw", "said"), ODD, ids=[said for _, said in ODD])
+def test_what_a_server_may_load_all_the_same_is_a_warning(
+    box: LinuxBox, tmp_path: Path, raw: bytes, said: str
+) -> None:
+    """Odd, and no reason to refuse by itself."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(raw)
+    verdict = ask(box, path, gguf=True)
+    assert (verdict.id, verdict.state) == ("file.gguf", State.WARN)
+    assert said in verdict.found
+
+
+def test_a_tensor_type_that_is_not_known_is_a_warning() -> None:
+    """New ones come with every few releases; the length cannot be checked then."""
+    box = FakeBox().has(a_file(PATH))
+    box.headers[PATH] = GgufFact(PATH, size=1 << 30, needed=1, version=3, tensors=9, untold=2)
+    verdict = ask(box, PATH, gguf=True)
+    assert verdict.state is State.WARN
+    assert "2 tensors of a type that is not known here" in verdict.found
+
+
+def test_names_with_newlines_and_escape_codes_are_shown_escaped(
+    box: LinuxBox, tmp_path: Path
+) -> None:
+    """Of the file itself, of what lies beside it, and of what its header claims."""
+    evil = "a\nFAIL all is well\x1b[31m"
+    (tmp_path / f"{evil}.gguf").write_bytes(gguf())
+    beside = ask(box, tmp_path / "a.gguf", gguf=True)
+    (tmp_path / "m.gguf").write_bytes(gguf({"general.architecture": evil, "general.name": evil}))
+    role = look([Roles(model=str(tmp_path / "m.gguf"))], box).verdicts[0]
+    own = ask(box, tmp_path / f"{evil}.gguf.part", gguf=True)
+    for verdict in (beside, role, own):
+        for text in (verdict.message(), *verdict.to_json()["evidence"]):  # type: ignore[misc]  # a list of texts
+            assert str(text).isprintable()
+    assert any("\\n" in said for said in role.to_json()["evidence"] + [role.message()])  # type: ignore[operator]  # a list of texts
+
+
 def test_the_real_box_reads_a_program_it_may_only_run(box: LinuxBox, tmp_path: Path) -> None:
     """The facts of a file with modes: executable, size, owner."""
     path = tmp_path / "tool"
@@ -223,6 +334,7 @@ import json, sys
 from preflight.linux import LinuxBox
 from preflight.files import FileExists
 from preflight.rings import look
+from preflight.roles import Roles
 with LinuxBox() as box:
     checks = [FileExists(path=path, owner=owner) for path in sys.argv[1:] for owner in ("job", "production")]
     print(json.dumps([verdict.to_json() for verdict in look(checks, box).verdicts]))

@@ -137,3 +137,48 @@ def test_shards_on_a_dead_mount_take_one_deadline_and_not_thirty_three() -> None
     verdict = shards(Hung(), path)
     assert verdict.state is State.UNKNOWN
     assert "no answer within 10 s" in verdict.found
+
+
+def test_a_tensor_that_is_there_twice_gives_a_mixed_set_away(box: LinuxBox, tmp_path: Path) -> None:
+    """Every shard counts itself rightly, and one of them is of another cut of the same model."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    keys = {"split.no": 1, "split.count": 3, "split.tensors.count": 3}
+    second.write_bytes(gguf(keys, {"blk.0.weight": 16}))
+    verdict = shards(box, first)
+    assert verdict.state is State.FAIL
+    assert "blk.0.weight is in more than one of the shards" in verdict.found
+
+
+def test_shards_that_disagree_on_their_number_of_tensors_are_mixed(
+    box: LinuxBox, tmp_path: Path
+) -> None:
+    """Each of them says how many there are in all."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    keys = {"split.no": 1, "split.count": 3, "split.tensors.count": 40}
+    second.write_bytes(gguf(keys, {"blk.1.weight": 16}))
+    assert "the shards disagree on how many tensors there are: 3, 40" in shards(box, first).found
+
+
+def test_a_set_that_cannot_be_put_together_is_unknown() -> None:
+    """The file system stopped answering in between."""
+    path = "/m/big-00001-of-00002.gguf"
+    other = "/m/big-00002-of-00002.gguf"
+    box = FakeBox().has(a_file(path), a_file(other))
+    for number, name in enumerate((path, other)):
+        box.headers[name] = GgufFact(name, keys={"split.no": number, "split.count": 2})
+    box.models[path] = a_model(fault="EIO", said="Input/output error")
+    verdict = shards(box, path)
+    assert verdict.state is State.UNKNOWN
+    assert "Input/output error" in verdict.found
+
+
+def test_an_odd_shard_is_a_warning_and_the_others_are_looked_at(
+    box: LinuxBox, tmp_path: Path
+) -> None:
+    """Bytes behind the last tensor do not hide that a later shard is cut."""
+    first, _, third = write_shards(tmp_path, "big", 3)
+    first.write_bytes(first.read_bytes() + bytes(100))
+    verdict = shards(box, first)
+    assert (verdict.id, verdict.state) == ("file.gguf", State.WARN)
+    third.write_bytes(third.read_bytes()[:-8])
+    assert shards(box, first).state is State.FAIL
