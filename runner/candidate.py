@@ -194,6 +194,14 @@ class Candidate:
 
     def end(self) -> Ended:
         """TERM, TERM, KILL, until nothing of it lives. Raises KeeperGone."""
+        try:
+            return self._end()
+        finally:
+            if self._pidfd is not None:
+                os.close(self._pidfd)
+                self._pidfd = None
+
+    def _end(self) -> Ended:
         began, notes = self._clock.now(), list[str]()
         if self.who is not None:
             for within, words in (
@@ -210,9 +218,6 @@ class Candidate:
                 pids = ", ".join(map(str, kept.left))
                 notes.append(f"candidate: left pid {pids} behind; killed")
             kept = self._killed()
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-            self._pidfd = None
         return Ended(kept.exit, self._clock.now() - began, tuple(notes), kept.left)
 
     def _killed(self) -> Kept:

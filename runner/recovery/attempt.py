@@ -12,6 +12,7 @@ from typing import Any
 from preflight import proc
 from preflight.proc import Ident
 from runner.recovery import probe, world
+from runner.recovery.drive_process import same_command
 from runner.recovery.drivers import Driver, Standing, driver, idents
 from runner.recovery.pins import put_back
 from runner.recovery.progress import LogWatch, Progress, log_size
@@ -266,7 +267,7 @@ class Attempt:
         family = standing.family
         argv = tuple(self._recipe.identity.get("argv") or ())
         if argv and not standing.token:  # a script that starts it anew each time that it ends
-            self._starts |= {who for who in idents(family) if proc.cmdline(who.pid) == argv}
+            self._starts |= {who for who in idents(family) if same_command(who.pid, argv)}
         stalled = self._progress.stalled(family, log_size(self._recipe))
         if stalled > NO_PROGRESS_S:
             return f"nothing moved for {stalled:.0f} s"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from preflight import proc
 from preflight.proc import Ident
 from runner.recovery import world
+from runner.recovery.drive_process import same_command
 from runner.recovery.recipe import Recipe
 from runner.recovery.standing import Standing, idents
 
@@ -44,7 +45,7 @@ class CommandDriver:
         """Who listens for it: of several, or of a stranger, what runs the command it had before."""
         owners = idents(proc.owners(self._port))
         return frozenset(
-            who for who in owners if not self._argv or proc.cmdline(who.pid) == self._argv
+            who for who in owners if not self._argv or same_command(who.pid, self._argv)
         )
 
     def start(self) -> str | None:

@@ -116,11 +116,12 @@ class Guardian:
             }
         except Exception as error:  # noqa: BLE001 - subprocess reports a failed preparation this way
             return {"ok": False, "why": str(error)}
-        self._candidate = proc.ident(child.pid)
         child.returncode = 0  # reaped by us, with everything else that becomes our child
-        if self._candidate is None:
-            self._exits |= world.reap()
-            return {"ok": False, "why": f"it ended at once, exit code {self._exits.get(child.pid)}"}
+        # it may have ended already: not reaped yet, it is still there to be named
+        found = proc.stat(child.pid)
+        if found is None:
+            return {"ok": False, "why": "it has vanished"}
+        self._candidate = Ident(proc.boot_id(), child.pid, found.start)
         return {"ok": True, "who": self._candidate.to_json()}
 
     def _left(self) -> set[int]:

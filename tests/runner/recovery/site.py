@@ -13,16 +13,19 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from preflight import proc
 from preflight.proc import Ident
-from runner.recovery import cgroups, probe, recipe, state, world
+from runner.recovery import cgroups, keeper, probe, recipe, state, world
 from runner.recovery.drive_process import SERVICE
 from runner.recovery.drivers import driver
+from runner.recovery.keeper import Keeper
 from runner.recovery.recipe import Owed, Recipe
+from runner.until import RealClock
 from tests.fakes_runner import HastyClock
 from tests.servers import STANDIN, free_port, soon
 
@@ -251,6 +254,27 @@ class Site:
         home = cgroups.make(self.run)  # the guardian's, if it could not take it away itself
         if home is not None:
             cgroups.remove(home)
+
+
+@contextmanager
+def summoned(site: Site) -> Iterator[Keeper]:
+    """A guardian of this very process, summoned as a run does it; ended with the site."""
+    me = proc.ident(os.getpid())
+    assert me is not None
+    site.leave(site.owed(site.recipe()), "armed", who=me.to_json())
+    before = os.environ.get(MARK)
+    os.environ[MARK] = site.mark  # it is found by this when the test is over
+    try:
+        made = keeper.summon(site.state_dir, site.run, clock=RealClock())
+    finally:
+        if before is None:
+            del os.environ[MARK]
+        else:
+            os.environ[MARK] = before
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def line(child: subprocess.Popen[str]) -> str:

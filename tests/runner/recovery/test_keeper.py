@@ -1,6 +1,5 @@
 """The run's side of its guardian: an acknowledgement that means something, and an end that is seen."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,20 +9,15 @@ from preflight import proc
 from runner.recovery import keeper, wire
 from runner.recovery.keeper import Keeper, KeeperGone
 from runner.until import RealClock
-from tests.runner.recovery.site import Site, gone, kill, stop
+from tests.runner.recovery.site import Site, gone, kill, stop, summoned
 from tests.servers import soon
 
 
 @pytest.fixture
-def armed(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
+def armed(site: Site) -> Iterator[Keeper]:
     """A guardian of this process, summoned as a run does it."""
-    monkeypatch.setenv("RUNNER_TEST", site.mark)  # it is found by this when the test is over
-    me = proc.ident(os.getpid())
-    assert me is not None
-    site.leave(site.owed(site.recipe()), "armed", who=me.to_json())
-    made = keeper.summon(site.state_dir, site.run, clock=RealClock())
-    yield made
-    made.close()
+    with summoned(site) as made:
+        yield made
 
 
 def test_a_guardian_acknowledges_and_lets_go(site: Site, armed: Keeper) -> None:
@@ -65,7 +59,7 @@ def test_a_candidate_is_kept_looked_at_and_ended(site: Site, armed: Keeper) -> N
     log = site.state_dir / "candidate.log"
     shell = ["/bin/sh", "-c", "echo said; exit 7"]
     who = armed.spawn(shell, environment=site.env, cwd="/", log=log)
-    assert isinstance(who, proc.Ident) or "exit code 7" in who
+    assert isinstance(who, proc.Ident)
     soon(lambda: True if armed.look().exit == 7 else None)
     assert log.read_text() == "said\n"
     again = armed.spawn(["/bin/sleep", "60"], environment=site.env, cwd="/", log=log)
@@ -94,18 +88,13 @@ def test_a_dead_guardian_is_replaced(site: Site, armed: Keeper) -> None:
     gone([again.who])
 
 
-def test_a_state_directory_with_a_long_name_has_a_socket_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_directory_with_a_long_name_has_a_socket_too(tmp_path: Path) -> None:
     """A socket's own path may have 107 bytes only."""
     deep = tmp_path / ("d" * 100) / ("e" * 100)
     deep.mkdir(parents=True)
     site = Site(deep)
-    monkeypatch.setenv("RUNNER_TEST", site.mark)
     try:
-        me = proc.ident(os.getpid())
-        site.leave(site.owed(site.recipe()), "armed", who=me.to_json() if me else None)
-        armed = keeper.summon(site.state_dir, site.run, clock=RealClock())
-        assert armed.release() == ()
+        with summoned(site) as armed:
+            assert armed.release() == ()
     finally:
         site.end()
