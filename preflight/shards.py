@@ -37,6 +37,7 @@ class Shards(Check):
             fails="one is missing, empty, unreadable or broken; another than the first is named; a "
             "shard of another set; tensors that are there twice, or not at all",
             unknown="one cannot be looked at, or not within the deadline",
+            skipped="a file that stands alone and is missing or broken: file.exists or file.gguf tells",
             remedies=("put every shard back", "name the first one", "fetch the set again"),
         ),
     )
@@ -83,11 +84,12 @@ class Shards(Check):
         wanted = "one whole file"
         header = box.gguf(self.path, within=time.left())
         count = _number(header, "split.count") or 0
-        if header.fault or header.bad:
-            said = header.bad or f"{header.said} ({header.fault.lower()})"
-            return self.says(
-                State.UNKNOWN, f"its header does not say: {said}", wanted=wanted, remedy=""
-            )
+        if header.bad or header.fault == "ENOENT":
+            other = "file.gguf" if header.bad else "file.exists"
+            return self.says(State.SKIPPED, f"not looked at: see {other}", wanted=wanted)
+        if header.fault:
+            said = f"{header.said} ({header.fault.lower()})"
+            return self.says(State.UNKNOWN, f"its header does not say: {said}", wanted=wanted)
         if count > 1:
             number = (_number(header, "split.no") or 0) + 1
             return self.says(

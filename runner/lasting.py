@@ -39,7 +39,7 @@ class Lasts:
         told = [
             f"{name} {in_words(round(seconds))}" for name, seconds in self.parts if seconds >= 1
         ]
-        return " + ".join(told)
+        return f" ({' + '.join(told)})" if told else ""
 
 
 def earlier(history: Sequence[Json]) -> tuple[Json, ...]:
@@ -157,8 +157,8 @@ def _prompts(work: Workload, groups: Sequence[Json]) -> int | None:
 def time_check(lasting: Lasts, budget: float, *, stops: bool) -> Given:
     """Whether the night is long enough: "needs about 31m of 40m"."""
     at_least = "at least" if lasting.untold else "about"
-    needed, whole = in_words(round(lasting.seconds)), in_words(round(budget))
-    found = f"needs {at_least} {needed} of {whole} ({lasting.words()})"
+    needed, whole = in_words(max(1, round(lasting.seconds))), in_words(round(budget))
+    found = f"needs {at_least} {needed} of {whole}{lasting.words()}"
     if lasting.untold:
         found += f"; a first run tells {' and '.join(lasting.untold)}"
     short = stops and lasting.seconds >= budget

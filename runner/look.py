@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from jobs.errors import ConfigError, render
 from jobs.load import load_job
 from preflight import rings
 from preflight.back import way_back
@@ -17,6 +18,7 @@ from preflight.serves import ProductionServes
 from preflight.shard_names import shard_name
 from preflight.verdict import State, Verdict
 from runner import plan as plans
+from runner import recorded
 from runner.files import make_state_dir
 from runner.journal import Journal
 from runner.plan import alert_check, box_of, make_plan, observed
@@ -57,9 +59,11 @@ def check(
     overrides: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     box: Box | None = None,
+    record: bool = False,
 ) -> Json:
     """Look whether a job could run now, or without one whether production could be restored.
 
+    With `record` the files of a job that could run are recorded, for later looks to compare with.
     Raises ConfigError, JournalError, OSError.
     """
     watching = progress or Unwatched()
@@ -88,15 +92,60 @@ def check(
             accept=job.accept if job else {},
             on_verdict=watching.verdict,
         )
+        kept: Json | None = None
+        if record and name is not None and looked.passed is not None:
+            made_of = recorded.keep(
+                Path(settings.state_dir), name, checks, looked.verdicts, there, proven=False
+            )
+            kept = recorded.summary(made_of) if made_of is not None else None
     return {
         "job": name,
         "state": _state(looked),
         "checks": [verdict.to_json() for verdict in looked.verdicts],
         "needs_minutes": needs,
         "needs": wanted,
+        "recorded": kept,
         "standing": _standing(found),
         "production_files": {one.service.name: _kept_files(one) for one in found},
     }
+
+
+def check_all(
+    settings: Settings, *, progress: Progress | None = None, box: Box | None = None
+) -> Json:
+    """Look at production, and whether every scheduled job could run now; one answer for all.
+
+    A job that cannot even be read is one of the answers. Raises JournalError, OSError.
+    """
+    watching = progress or Unwatched()
+    with box_of(settings, box) as there:
+        watching.phase("production")
+        found = check(None, settings, progress=watching, box=there)
+        jobs: list[Json] = []
+        for name in dict.fromkeys(row.job for row in settings.schedule):
+            watching.phase(name)
+            try:
+                jobs.append(check(name, settings, progress=watching, box=there))
+            except ConfigError as error:
+                verdict = _unreadable(name, error)
+                watching.verdict(verdict)
+                checks = [verdict.to_json()]
+                jobs.append({"job": name, "state": "fail", "checks": checks, "needs_minutes": None})
+    states = [found["state"], *(one["state"] for one in jobs)]
+    worst = next((str(state) for state in _WORST_FIRST if state in states), found["state"])
+    return {**found, "state": worst, "jobs": jobs}
+
+
+def _unreadable(name: str, error: ConfigError) -> Verdict:
+    """A mistake in a job's file, as an answer among the others."""
+    return Verdict(
+        id="self.config",
+        state=State.FAIL,
+        subject=f"job {name}",
+        wanted="a job file without mistakes",
+        found="; ".join(render(problem) for problem in error.problems),
+        remedy="mend its file",
+    )
 
 
 def _standing(found: Sequence[Found]) -> str:

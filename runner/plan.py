@@ -13,10 +13,10 @@ from jobs.fields import in_words
 from jobs.job import Job
 from jobs.needs import Known, checks_for
 from preflight.box import Box
-from preflight.check import Check
+from preflight.check import Check, Explained
 from preflight.given import Given
 from preflight.linux import LinuxBox
-from preflight.verdict import State
+from preflight.verdict import BlastRadius, State
 from runner import learned, recorded
 from runner.journal import Journal
 from runner.lasting import Lasts, lasts, time_check
@@ -32,6 +32,39 @@ from runner.settings import Settings
 
 STOP_SLACK_S = 300.0
 """What the guardian grants beyond the timeout before it ends a run that hangs."""
+
+EXPLAINED: tuple[tuple[Explained, BlastRadius, str], ...] = (
+    (
+        Explained(
+            "self.time",
+            reads="the workload's size, speeds and load times of this job's earlier runs, and what "
+            "is kept for the way back (1.5 times the slowest load seen, until then ready_within)",
+            passes="all that is known to be needed fits into downtime_budget",
+            warns="it needs more than nine tenths of the budget",
+            fails="it does not fit, so it would be cut before it has proven anything",
+            remedies=(
+                "raise downtime_budget",
+                "measure less",
+                "lower ready_within of the services",
+            ),
+        ),
+        BlastRadius.SELF,
+        "Whether the night is long enough.",
+    ),
+    (
+        Explained(
+            "self.alert",
+            reads="the journal: when an alert last reached somebody; whether a person watches now",
+            passes="a delivery was proven in the last 7 days, or a person watches",
+            warns='nothing is proven, and [alerts] unproven_delivery = "accept"',
+            fails="nobody would be told of a failure",
+            remedies=("runner alerts test", 'unproven_delivery = "accept"'),
+        ),
+        BlastRadius.SELF,
+        "Whether a person can be told of what goes wrong.",
+    ),
+)
+"""The answers that are known without looking at the box, explained as the checks are."""
 
 _EARLIER = 20
 """So many earlier runs of a job are asked for their speeds."""

@@ -35,7 +35,7 @@ class Verb:
 VERBS = {
     "run": Verb(TONIGHT, "runner.cli.tonight:run", "Run one job now; --dry-run shows the plan."),
     "check": Verb(
-        TONIGHT, "runner.cli.tonight:check", "Look whether a job could run; touch nothing."
+        TONIGHT, "runner.cli.checking:check", "Look whether jobs could run; touch nothing."
     ),
     "cancel": Verb(TONIGHT, "runner.cli.tonight:cancel", "End a run orderly, production first."),
     "next": Verb(
@@ -71,6 +71,9 @@ VERBS = {
     ),
     "install-units": Verb(
         SET_UP, "runner.cli.installing:install_units", "systemd units and polkit rule for this box."
+    ),
+    "explain": Verb(
+        SET_UP, "runner.cli.checking:explain", "What a check reads, its rules, and what helps."
     ),
     "reservations": Verb(
         SET_UP, "runner.cli.reserving:reservations", "What coming runs need, for everybody."

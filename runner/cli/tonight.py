@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from runner import who, words
+from runner import who
 from runner.cli import options, out
 from runner.cli.watching import watch
 from runner.files import make_state_dir
 from runner.journal_file import JournalError, whose
-from runner.outcome import Outcome, exit_code
 from runner.progress import Progress
-from runner.report.page import check_line, page
+from runner.report.page import page
 from runner.report.plan import plan_lines
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def run(
     as_json: bool,
 ) -> int:
     """Run JOB now: production down, candidate up, proof, production back."""
-    overrides = _overrides(sets)
+    overrides = overrides_of(sets)
     if at is not None:
         from runner.cli.scheduling import plan_run  # noqa: PLC0415 - only for a run of later
 
@@ -56,7 +55,7 @@ def run(
 
         state_dir = Path(options.settings(config).state_dir)
         return through_unit.run(job, name, state_dir, as_json=as_json)
-    settings = _ready(config)
+    settings = ready(config)
     if dry_run:
         from runner import look  # noqa: PLC0415 - after a broken config has been told
 
@@ -87,45 +86,13 @@ def run(
 
 
 @click.command()
-@click.argument("job", required=False)
-@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="As for `run`.")
-@click.option("--tell", is_flag=True, help="Open or resolve the incident about JOB, and tell it.")
-@click.option("--because", default="", hidden=True)
-@options.answers
-def check(
-    job: str | None,
-    sets: tuple[str, ...],
-    because: str,
-    config: str | None,
-    *,
-    tell: bool,
-    as_json: bool,
-) -> int:
-    """Look whether JOB could run now, or with no JOB whether production could be restored."""
-    settings = _ready(config)
-    from runner import look  # noqa: PLC0415 - after a broken config has been told
-
-    with _watched(as_json=as_json) as progress:
-        # Without a terminal the answer lists every check, once.
-        watching = progress if progress.live else None
-        found = look.check(job, settings, overrides=_overrides(sets), progress=watching)
-    refused = found["state"] not in {"pass", "warn"}
-    if tell and job is not None:
-        from runner.schedule.early import tell_of  # noqa: PLC0415 - only when asked
-
-        found["told"] = tell_of(found, settings, because=because)
-    out.answer(found, _checked(found, told=watching is not None), as_json=as_json)
-    return exit_code(Outcome.REFUSED) if refused else 0
-
-
-@click.command()
 @click.argument("run_id", metavar="[RUN]", required=False)
 @options.answers
 def cancel(run_id: str | None, config: str | None, *, as_json: bool) -> int:
     """End a run orderly from elsewhere, production first; waits until it has ended."""
     ended = _cancelled_unit(config, run_id)
     if ended is None:
-        settings = _ready(config)
+        settings = ready(config)
         from runner.cancel import cancel as end  # noqa: PLC0415 - only where it is ours to signal
 
         ended = end(settings, run_id)
@@ -168,7 +135,7 @@ def _of_another(state_dir: Path) -> bool:
     return owner is not None and owner != os.geteuid()
 
 
-def _ready(config: str | None) -> "Settings":
+def ready(config: str | None) -> "Settings":
     """The settings, as the owner of the state directory, with logs on standard error."""
     settings = options.settings(config)
     state_dir = Path(settings.state_dir)
@@ -185,7 +152,7 @@ def _ready(config: str | None) -> "Settings":
     return settings
 
 
-def _overrides(sets: tuple[str, ...]) -> dict[str, str]:
+def overrides_of(sets: tuple[str, ...]) -> dict[str, str]:
     """`candidate.context=100000` as a key and its value."""
     found: dict[str, str] = {}
     for each in sets:
@@ -207,19 +174,6 @@ def _watched(*, as_json: bool) -> Iterator[Progress]:
         yield progress
     finally:
         progress.close()
-
-
-def _checked(found: Mapping[str, Any], *, told: bool) -> list[str]:
-    """The answer of `check` as text; the checks themselves where they were not told already."""
-    state = str(found["state"])
-    minutes = found.get("needs_minutes")
-    needs = f", needs about {words.duration(minutes * 60)}" if minutes else ""
-    lines = [] if told else [_painted(check) for check in found.get("checks", [])]
-    return [*lines, f"{found.get('job') or 'production'}: {out.coloured(state)}{needs}"]
-
-
-def _painted(check: Mapping[str, Any]) -> str:
-    return out.coloured(str(check["state"]), check_line(check))
 
 
 def _cancelled(ended: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Writes docs/reference/config.md and exit-codes.md from the models, so that they cannot drift.
+"""Writes docs/reference/*.md from the models and the checks, so that they cannot drift.
 
 `python -m runner.report.reference` writes them; a test compares them with what it would write.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.outcome import MEANINGS
+from runner.report.checks import explanations
 from runner.report.schema import schemas
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -71,6 +72,56 @@ def exit_codes() -> str:
             "",
         ]
     )
+
+
+_CHECKS_HEAD = f"""{_MADE}
+
+# Checks
+
+Before anything is stopped the box is looked at ring by ring, the smallest blast radius first. A ring
+that refuses is finished, so that one alert names everything in it; what lies outside is skipped. A
+*fail* refuses, and so does an *unknown*, which is a question that could not be answered; a *warn* does
+not. A job may accept the unknown of one check by its id and with a reason, except where production's
+own way back hangs on it: `[accept]` and `"file.gguf" = "zfs keeps zeros as holes"`.
+
+Right before the first stop the checks marked *gate* are asked again, each within 2 s; whatever has
+changed since refuses.
+
+`runner check JOB` asks all of them and touches nothing, `runner explain ID` prints what stands here.
+"""
+
+
+def checks() -> str:
+    """The reference of every check as Markdown."""
+    parts = [_CHECKS_HEAD]
+    ring = ""
+    for one in explanations():
+        if one["ring"] != ring:
+            ring = str(one["ring"])
+            parts.append(f"## Ring {ring}\n")
+        parts += [*_check(one)]
+    return "\n".join(parts)
+
+
+def _check(one: Json) -> Iterator[str]:
+    timed = one["deadline"][:1].isdecimal()
+    marks = [f"deadline {one['deadline']}" if timed else "known beforehand"]
+    marks += ["gate"] if one["gate"] else []
+    marks += [] if one["acceptable"] else ["never accepted unknown"]
+    yield f"### `{one['id']}`\n"
+    yield f"{one['about']} *({', '.join(marks)})*\n"
+    yield f"Reads {one['reads']}.\n"
+    yield "| comes out | when |"
+    yield "|---|---|"
+    for state, rule in one["rules"].items():
+        yield f"| {state} | {_cell(rule)} |"
+    yield ""
+    if one["remedies"]:
+        yield f"What helps: {'; '.join(one['remedies'])}.\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
 
 
 def _tables(schema: Json) -> Iterator[str]:
@@ -179,10 +230,11 @@ def _models(field: Json, schema: Json) -> Iterator[Json]:
 
 
 def main() -> None:
-    """Write both files."""
+    """Write all of them."""
     DOCS.mkdir(parents=True, exist_ok=True)
     (DOCS / "config.md").write_text(config(), "utf-8")
     (DOCS / "exit-codes.md").write_text(exit_codes(), "utf-8")
+    (DOCS / "checks.md").write_text(checks(), "utf-8")
 
 
 if __name__ == "__main__":
