@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import click
 
 from jobs import toml_lines
+from jobs.errors import ConfigError
 from runner import where, who
 from runner.cli.out import Failure
 from runner.journal import Journal
@@ -84,7 +85,15 @@ def settings(config: str | None) -> "Settings":
     path = config_path(config)
     from runner.settings import load_settings  # noqa: PLC0415 - pydantic only where it is needed
 
-    return load_settings(path)
+    try:
+        return load_settings(path)
+    except ConfigError:
+        from runner.schedule.conf import for_a_unit  # noqa: PLC0415 - only for a broken file
+
+        kept = for_a_unit(path)
+        if kept is None:
+            raise
+        return load_settings(kept)
 
 
 def before_the_verb() -> str | None:

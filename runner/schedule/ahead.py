@@ -7,6 +7,7 @@ run has the box nobody looks, since production is down then on purpose.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ AT_ONCE = 1
 """Looks at one time: each is a process that reads the GPU."""
 
 _FACT = "ahead:"
+_FARTHEST_S = 30 * 86400.0
 _AGAIN_S = 2.0
 """A file that is being written says so all the time; one look in so many seconds is enough."""
 
@@ -44,13 +46,15 @@ class Ahead:
         self._wishes: dict[str, Wish] = {}
         self._rows: Sequence[Row] = ()
         self._settings: Settings | None = None
-        self._looked_until: float | None = None
+        self._early: dict[str, float] = {}
         self._last: dict[str, float] = {}
         self._more: tuple[str, ...] = ()
+        self._watched: frozenset[str] = frozenset()
 
     def follow(self, settings: Settings, rows: Sequence[Row], more: Iterable[Path] = ()) -> None:
         """Look ahead by these settings; `more` are files whose change is the caller's to know."""
         self._settings, self._rows = settings, rows
+        self._early = {}
         self._more = tuple(map(str, more))
         for job in dict.fromkeys(row.job for row in rows):
             self.wish(job, "")
@@ -68,16 +72,13 @@ class Ahead:
 
     def due(self, now: Moment) -> None:
         """Want a look at each job whose next run is one of its `early_checks` away."""
-        before, self._looked_until = self._looked_until, now.wall
-        if before is None:
-            return
         for row in self._rows:
-            farthest = max(row.schedule.early_checks, default=0.0)
-            end = datetime.fromtimestamp(now.wall + farthest, UTC)
-            for at in row.cron.between(datetime.fromtimestamp(before, UTC), end):
-                slot = at.timestamp()
-                if any(before < slot - early <= now.wall for early in row.schedule.early_checks):
-                    self.wish(row.job, "")
+            at = self._early.get(row.name)
+            if at is not None and now.wall < at <= now.wall + _FARTHEST_S:
+                continue
+            if at is not None and at <= now.wall:
+                self.wish(row.job, "")
+            self._early[row.name] = _next_look(row, now)
 
     def changed(self, now: Moment) -> list[Changed]:
         """Want a look at each job that needs a file which just changed; all that has changed."""
@@ -132,5 +133,27 @@ class Ahead:
 
     def _watch(self) -> None:
         """Watch what the jobs need, and what the caller wants to know of."""
-        files = {path for paths in self.needs().values() for path in paths}
+        needs = self.needs()
+        files = {path for paths in needs.values() for path in paths}
         self._inputs.set([*sorted(files), *self._more])
+        for job, paths in needs.items():
+            if not paths <= self._watched:
+                self.wish(
+                    job, ""
+                )  # what happened between that look and this watch was seen by none
+        self._watched = frozenset(files)
+
+
+def _next_look(row: Row, now: Moment) -> float:
+    """When the next early check of a row is due, in seconds since 1970; far off where none is."""
+    earlies = row.schedule.early_checks
+    if not earlies:
+        return now.wall + _FARTHEST_S
+    farthest = datetime.fromtimestamp(now.wall + max(earlies), UTC)
+    found = inf
+    for at in row.cron.from_(now.at):
+        looks = [at.timestamp() - early for early in earlies]
+        found = min([found, *(look for look in looks if look > now.wall)])
+        if at > farthest:
+            break
+    return min(found, now.wall + _FARTHEST_S)

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,7 +85,7 @@ class Child:
 class Children:
     """The children of one kind, by name: at most one of each name."""
 
-    config: Path
+    config: Callable[[], Path]
     room: Path
     clock: Clock
     running: dict[str, Child] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Children:
             self.running[name] = Child(
                 words,
                 self.room / f"{name}.out",
-                config=self.config,
+                config=self.config(),
                 ends_at=self.clock.now() + within,
             )
         except OSError as error:

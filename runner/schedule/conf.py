@@ -3,13 +3,20 @@
 A run that goes on keeps what it began with: it is a process of its own and has read the files.
 """
 
+import json
 import os
+import tomllib
+from contextlib import suppress
 from pathlib import Path
 
 from jobs.errors import ConfigError, Problem, render
+from runner import where
+from runner.recovery import unit
+from runner.recovery.files import write_durably
 from runner.schedule.incidents import Incidents
 from runner.settings import Settings, load_settings
 
+NAME = "in-force.toml"
 _KEY = "config"
 
 
@@ -22,6 +29,11 @@ class Live:
         self._stamp = _stamp(path)
         self.settings = load_settings(path)
         self.broken = ""
+
+    @property
+    def in_force(self) -> Path:
+        """The file that says what is in force: runner.toml, or what was kept of it when it broke."""
+        return kept(Path(self.settings.state_dir)) if self.broken else self.path
 
     def changed(self, incidents: Incidents, *, asked: bool = False) -> bool:
         """Take up an edit; True where the settings are others now. `asked`: look in any case."""
@@ -44,13 +56,35 @@ class Live:
         if settings == self.settings:
             return False
         self.settings = settings
+        self.keep()
         return True
+
+    def keep(self) -> None:
+        """Keep a copy of the good file for runs that begin while a broken edit lies in its place."""
+        with suppress(OSError):
+            text = self.path.read_text(encoding="utf-8").removeprefix("\ufeff")
+            if "jobs_dir" not in tomllib.loads(text):  # its default is a place beside the file
+                text = f"jobs_dir = {json.dumps(self.settings.jobs_dir)}\n{text}"
+            write_durably(kept(Path(self.settings.state_dir)), text.encode())
 
     def _read(self) -> Settings:
         settings = load_settings(self.path)
         if settings.state_dir != self.settings.state_dir:
             raise ConfigError(_moved(self.settings.state_dir))
         return settings
+
+
+def for_a_unit(path: Path) -> Path | None:
+    """What a run that systemd has started reads in place of a broken file; None where that is none
+    or where nothing was kept.
+    """
+    found = kept(where.state_dir_of(path))
+    return found if unit.in_a_run() and found.exists() else None
+
+
+def kept(state_dir: Path) -> Path:
+    """Where the last good configuration is kept."""
+    return state_dir / NAME
 
 
 def _moved(state_dir: str) -> Problem:

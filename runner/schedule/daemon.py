@@ -43,6 +43,8 @@ AUDIT_AT = 5
 """The hour of the local day after which the last 48 h are gone over."""
 
 _SHORTEST_S = 0.05
+_PUBLISH_EVERY_S = 600.0
+_PUBLISH_SOON_S = 30.0
 _ASKED_S = 0.5
 _DEAF_AFTER_S = 6 * BEAT_S
 
@@ -95,6 +97,7 @@ class Daemon:
         self._live = Live(config)
         state_dir = Path(self._live.settings.state_dir)
         make_state_dir(state_dir)
+        self._live.keep()
         self._state_dir = state_dir
         self._lock = _alone(state_dir)
         journal = Journal.open(state_dir, zone=self._live.settings.zone)
@@ -120,7 +123,7 @@ class Daemon:
         self._follow()
 
     def _children(self) -> Children:
-        return Children(self._live.path, self._state_dir / "spool", self._times)
+        return Children(lambda: self._live.in_force, self._state_dir / "spool", self._times)
 
     # The loop
 
@@ -207,6 +210,7 @@ class Daemon:
         jobs = dict.fromkeys(row.job for row in self._rows)
         files = [self._live.path, *(Path(settings.jobs_dir) / f"{job}.toml" for job in jobs)]
         self._ahead.follow(settings, self._rows, files)
+        self._reconciler.follow(self._rows, self._times.moment())
         self._set_alarm()
         self._published = 0.0
 
@@ -227,7 +231,7 @@ class Daemon:
         self._desk.missed(claimed)
         self._desk.tick(now, self._reconciler.slept)
         if claimed:
-            self._published = 0.0
+            self._published = min(self._published, now.boot + _PUBLISH_SOON_S)
 
     def _look_ahead(self, now: Moment) -> None:
         for change in self._ahead.changed(now):
@@ -275,7 +279,7 @@ class Daemon:
         """What other users may see: coming fires, and what they need."""
         if now.boot < self._published:
             return
-        self._published = now.boot + 600.0
+        self._published = now.boot + _PUBLISH_EVERY_S
         coming.publish(self._live.settings, self._ledger, self._state_dir, now.at)
 
     # In words
@@ -292,10 +296,10 @@ class Daemon:
 
     def status(self) -> str:
         """One line for `systemctl status`."""
-        now = self._times.wall()
-        times = [(at, row.job) for row in self._rows if (at := row.cron.after(now)) is not None]
-        at, job = min(times, default=(None, ""))
-        soon = f"next {job} at {_short(at, self._live)}" if at else "nothing is scheduled"
+        soon, following = "nothing is scheduled", self._reconciler.soonest(self._rows)
+        if following is not None:
+            at, job = following
+            soon = f"next {job} at {at.astimezone(self._live.settings.zone):%Y-%m-%d %H:%M}"
         return f"{self.standing()} · {soon}"
 
     def close(self) -> None:
@@ -316,10 +320,6 @@ def _once(at: int) -> After:
         return when if when > moment else None
 
     return after
-
-
-def _short(at: datetime, live: Live) -> str:
-    return f"{at.astimezone(live.settings.zone):%Y-%m-%d %H:%M}"
 
 
 def _watchdog_s() -> float:

@@ -67,7 +67,9 @@ class Firing:
                 within=_ASK_WITHIN_S,
             )
             return None if code == 0 else f"systemctl start {unit}: {said}"
-        words = ["run", slot.job, "--trigger", slot.trigger, "--json"]
+        # a run that a person asked for is still the run of its slot
+        trigger = "planned" if slot.trigger == "manual" else slot.trigger
+        words = ["run", slot.job, "--trigger", trigger, "--json"]
         return self._children.start(f"run-{slot.job}", words, within=_FOR_EVER_S)
 
     def ended(self, now: float) -> list[Ended]:

@@ -6,6 +6,7 @@ Level-triggered: it does not matter who or what wakes it. Pure apart from the le
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from math import inf
 from zoneinfo import ZoneInfo
 
 from runner.schedule.cron import Cron
@@ -18,7 +19,7 @@ from runner.words import clock, iso
 
 AUDITED = timedelta(hours=48)
 _ALIVE = "alive"
-_SEEN = "seen:"
+_LOOKED = "looked"
 _FIRST = "first-seen:"
 _FARTHEST = timedelta(days=35)
 _MOST = 20_000
@@ -49,11 +50,14 @@ def rows(settings: Settings) -> tuple[Row, ...]:
 
 
 class Reconciler:
-    """Finds what is due. Remembers in the ledger until when each row was looked at."""
+    """Finds what is due. Remembers in the ledger until when somebody looked."""
 
     def __init__(self, ledger: Ledger, zone: ZoneInfo) -> None:
         self._ledger, self._zone = ledger, zone
         self._before: Moment | None = None
+        self._looked: float | None = ledger.fact(_LOOKED)
+        self._first: dict[str, float] = {}
+        self._next: dict[str, float] = {}
         self.slept: str | None = None
         """Why nobody looked before this look; None where nothing was slept through."""
         self.gap: Gap | None = None
@@ -65,23 +69,42 @@ class Reconciler:
         back too: a run that comes late is for the newest only.
         """
         self._take_note(now)
-        seen: Mapping[str, float] = self._ledger.facts(_SEEN)
         found = list(self._planned(now))
         for row in rows:
-            begin = seen.get(row.name)
-            if begin is not None:  # else new: what was due before it was written is nobody's debt
-                found += self._of_row(row, datetime.fromtimestamp(begin, UTC), now)
+            begin = self._begin(row, now)
+            if self._next.get(row.name, begin) > now.wall:
+                continue
+            found += self._of_row(row, datetime.fromtimestamp(begin, UTC), now)
+            upcoming = row.cron.after(now.at)
+            self._next[row.name] = upcoming.timestamp() if upcoming else inf
         claimed = self._ledger.claim(found) if found else []
-        new = {row.name for row in rows} - set(seen)
-        self._ledger.remember(
-            **{f"{_SEEN}{row.name}": max(now.wall, seen.get(row.name, 0.0)) for row in rows},
-            **{f"{_FIRST}{name}": now.wall for name in new},
-            **{_ALIVE: now.to_json()},
-        )
+        self._looked = max(now.wall, self._looked or 0.0)
+        self._ledger.remember(**{_LOOKED: self._looked, _ALIVE: now.to_json()})
         for planned in self._ledger.planned():
             if planned.at <= now.wall:
                 self._ledger.unplan(planned.job, planned.at)
         return claimed
+
+    def follow(self, rows: Sequence[Row], now: Moment) -> None:
+        """These rows from now on: what was due before a row was written is nobody's debt."""
+        self._next = {}
+        known: Mapping[str, float] = self._ledger.facts(_FIRST)
+        names = {row.name for row in rows}
+        self._first = {name: float(known.get(name, now.wall)) for name in names}
+        new = {f"{_FIRST}{name}": now.wall for name in names - set(known)}
+        gone = {f"{_FIRST}{name}": None for name in set(known) - names}
+        if new or gone:
+            self._ledger.remember(**new, **gone)
+
+    def soonest(self, rows: Sequence[Row]) -> tuple[datetime, str] | None:
+        """What is due next, and whose it is; None where nothing is."""
+        times = [(self._next.get(row.name, inf), row.job) for row in rows]
+        at, job = min(times, default=(inf, ""), key=lambda one: one[0])
+        return None if at == inf else (datetime.fromtimestamp(at, UTC), job)
+
+    def _begin(self, row: Row, now: Moment) -> float:
+        """Until when this row was looked at, in seconds since 1970."""
+        return max(self._first.get(row.name, now.wall), self._looked or 0.0)
 
     def _take_note(self, now: Moment) -> None:
         """Whether time was lost, or set, since the last look of whoever looked."""
@@ -99,16 +122,12 @@ class Reconciler:
             return
         since = clock(iso(before.at, self._zone))
         self.slept = f"{self.gap.said} (last look at {since})"
+        if self.gap.jump:
+            self._next = {}
         if self.gap.jump < 0:
-            self._set_back(now)
-
-    def _set_back(self, now: Moment) -> None:
-        """These times will come again: what has not run is due again then."""
-        self._ledger.forget_unrun_after(now.wall)
-        seen = self._ledger.facts(_SEEN)
-        self._ledger.remember(
-            **{f"{_SEEN}{name}": min(float(at), now.wall) for name, at in seen.items()}
-        )
+            # these times will come again: what has not run is due again then
+            self._ledger.forget_unrun_after(now.wall)
+            self._looked = now.wall
 
     def _of_row(self, row: Row, begin: datetime, now: Moment) -> Iterator[Slot]:
         nearest = max(begin, now.at - _FARTHEST)
@@ -148,9 +167,8 @@ class Reconciler:
     def audit(self, rows: Sequence[Row], now: Moment) -> list[Slot]:
         """Slots of the last 48 h that have no row, which should never be: written down as missed."""
         found: list[Slot] = []
-        seen: Mapping[str, float] = self._ledger.facts(_FIRST)
         for row in rows:
-            since = datetime.fromtimestamp(float(seen.get(row.name, now.wall)), UTC)
+            since = datetime.fromtimestamp(self._first.get(row.name, now.wall), UTC)
             begin = max(since, now.at - AUDITED)
             known = self._ledger.known(row.job, begin.timestamp(), now.wall)
             for at in row.cron.between(begin, now.at):

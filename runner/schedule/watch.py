@@ -120,8 +120,6 @@ class Watch:
     def _look(self, service: Service, *, died: bool) -> None:
         name, wall = service.name, self._times.wall().timestamp()
         self._next[name] = self._times.now() + EVERY_S
-        if (was := self.known.get(name)) is not None and not was.up:
-            self._next[name] = self._times.now() + DOWN_S
         if self._busy():
             self._doubted.discard(name)
             return  # what happens now is a run's, or a recovery's, to tell
@@ -137,6 +135,8 @@ class Watch:
         else:
             self._judge(service, found, before, seen)
         self.known[name] = seen
+        if not seen.up:
+            self._next[name] = self._times.now() + DOWN_S
         if before is None or (before.up, before.pids, before.said, before.model) != (
             seen.up,
             seen.pids,

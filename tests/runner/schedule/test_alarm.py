@@ -60,6 +60,7 @@ class Locked(MemoryJobStore):  # type: ignore[misc]  # apscheduler ships no type
 
     def update_job(self, job: object) -> None:
         """Raise what APScheduler does not catch: its thread dies, and says so to nobody."""
+        del job
         raise RuntimeError("database is locked")
 
 

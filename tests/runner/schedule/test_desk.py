@@ -112,6 +112,7 @@ class Box:
         )
         self.rows = rows(self.settings)
         self.reconciler = Reconciler(self.ledger, self.settings.zone)
+        self.reconciler.follow(self.rows, self.times.moment())
         self.desk.follow(self.settings, self.rows)
         self.tick()
 

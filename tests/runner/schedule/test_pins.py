@@ -1,8 +1,11 @@
 """Pins: the bytes survive deleting and renaming, never by a copy, and a missing leave is named."""
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,14 @@ def state(tmp_path: Path) -> Path:
     path = tmp_path / "state"
     path.mkdir()
     return path
+
+
+@pytest.fixture
+def open_room() -> Iterator[Path]:
+    """A directory that every user may pass through, which pytest's own is not."""
+    with tempfile.TemporaryDirectory() as room:
+        Path(room).chmod(0o755)
+        yield Path(room)
 
 
 def row(made: pins.Made, owner: str = "job:night") -> dict[str, object]:
@@ -122,22 +133,21 @@ def test_another_disk_is_refused_and_never_copied_to(model: Path, state: Path) -
         pins.make(str(model), "job:night", state, room=other / f"pins-{os.getpid()}")
     assert "on another disk, and a pin is never a copy" in caught.value.message
     assert caught.value.remedy.startswith("name a directory on the disk")
-    subprocess.run(["rm", "-rf", str(other / f"pins-{os.getpid()}")], check=True)
+    shutil.rmtree(other / f"pins-{os.getpid()}", ignore_errors=True)
 
 
-def test_a_missing_leave_is_named(model: Path, tmp_path: Path) -> None:
+def test_a_missing_leave_is_named(open_room: Path) -> None:
     """Another user's file: the kernel's protected_hardlinks, in words."""
     if os.geteuid() != 0:
         pytest.skip("becoming another user needs root")
     if Path("/proc/sys/fs/protected_hardlinks").read_text().strip() != "1":
         pytest.skip("this machine lets anybody link anything")
+    model = open_room / "model.gguf"
+    model.write_bytes(b"GGUF")
     model.chmod(0o600)
-    room = tmp_path / "nobody"
+    room = open_room / "nobody"
     room.mkdir()
     os.chown(room, 65534, 65534)
-    for place in (tmp_path, *tmp_path.parents):
-        if place != Path("/") and not place.stat().st_mode & 0o001:
-            place.chmod(place.stat().st_mode | 0o011)
     code = f"""
 import os
 from pathlib import Path
@@ -171,7 +181,7 @@ def test_a_restore_puts_production_s_file_back(model: Path, state: Path) -> None
     inode = model.stat().st_ino
     asked = [{"path": made.path, "pin": made.pin, "size": made.size}]
     assert list(put_back(asked)) == []
-    subprocess.run(["rm", "-rf", str(model.parent)], check=True)
+    shutil.rmtree(model.parent)
     assert list(put_back(asked)) == [f"{model} was gone; its pinned bytes were put back"]
     assert model.stat().st_ino == inode
 

@@ -92,7 +92,7 @@ def test_another_blackout_does_not(span: str) -> None:
 )
 def test_what_is_no_blackout_is_refused(wrong: str) -> None:
     """A span that nobody understands would let a run begin on the wrong day."""
-    with pytest.raises(ValueError, match="blackout|before it begins"):
+    with pytest.raises(ValueError, match=r"blackout|before it begins"):
         Schedule(job="night", cron="0 0 * * *", blackout=(wrong,))
 
 

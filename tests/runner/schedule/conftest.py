@@ -1,0 +1,30 @@
+"""Boxes with a daemon, for the tests that need real processes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.night import Night
+from tests.runner.schedule.served import Served
+
+
+@pytest.fixture
+def night(tmp_path: Path) -> Iterator[Night]:
+    """A box with one service that serves, and the job `night`."""
+    box = Night(tmp_path / "box")
+    try:
+        box.service()
+        box.job()
+        box.start()
+        yield box
+    finally:
+        box.close()
+
+
+@pytest.fixture
+def served(night: Night) -> Iterator[Served]:
+    """The same box; its daemon is not started yet."""
+    box = Served(night)
+    yield box
+    box.close()
