@@ -22,6 +22,7 @@ from jobs.servers.base import Command, Server
 from runner.background import Background
 from runner.candidate import Candidate, CandidateFailed, Ended
 from runner.obligation import Obligation
+from runner.placement import Placement
 from runner.progress import Progress
 from runner.recovery.probe import Look
 from runner.until import Clock, Hopeless, TimedOut, until
@@ -70,6 +71,7 @@ class Bench:
     progress: Progress
     stop: Nothing
     watch: Callable[[set[int]], str | None]
+    placement: Placement
 
 
 def log_name(arm: str) -> str:
@@ -110,6 +112,7 @@ class _Session:
     def hold(self) -> None:
         """From start to gone; gone also when something fails on the way."""
         self._bench.progress.phase(f"starting the {self._arm.name}")
+        self._bench.placement.begin()
         try:
             self._candidate.start()
             self._remember()
@@ -182,6 +185,10 @@ class _Session:
         took = self._bench.clock.now() - began
         self._into.ready_s[self._arm.name] = round(took, 3)
         self._bench.progress.note(f"{self._arm.name} ready after {took:.1f} s")
+        ours = set(self._bench.obligation.keeper.look().left)
+        missing = self._bench.placement.missing(self._arm.name, ours, self._candidate.log_text())
+        if missing is not None:
+            raise CandidateFailed(missing)
         before = self._observe(server)
         self._send_all(server, _context(look, server))
         after = self._observe(server)

@@ -17,6 +17,7 @@ from runner.journal import JournalError
 from runner.measure import Bench, measure, read_logs
 from runner.obligation import NotArmed, Obligation, open_obligation
 from runner.outcome import Outcome
+from runner.placement import Placement, expected
 from runner.plan import Plan
 from runner.production import Found, StopFailed, StopRefused
 from runner.recovery import recipe
@@ -36,6 +37,7 @@ class Night:
         self._draft, self._tools, self._clock = draft, tools, tools.clock
         self._began = tools.clock.now()
         self._cut_at: float | None = None
+        self._placement = Placement({}, tools.box)
         self.obligation: Obligation | None = None
 
     def told(self) -> Ending:
@@ -94,6 +96,8 @@ class Night:
         return ending
 
     def _from_the_gate(self, obligation: Obligation) -> Ending | None:
+        least = expected(self._plan.checks, self._tools.box)
+        self._placement = Placement(least, self._tools.box)
         gate = rings.gate(self._passed, self._tools.box, self._clock.now)
         if isinstance(gate, tuple):
             self._draft.verdicts.extend(gate)
@@ -138,6 +142,7 @@ class Night:
             progress=self._tools.progress,
             stop=lambda: self._tools.stop() or self._time_is_up(),
             watch=watch,
+            placement=self._placement,
         )
         measure(self._plan.arms, self._plan.job.workload, bench, self._draft.measured)
 

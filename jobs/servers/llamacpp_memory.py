@@ -15,6 +15,16 @@ _CONTEXT = re.compile(r"llama_context: (n_ctx_seq|n_ctx|n_ubatch) +=\s*(\d+)")
 _BUFFER = re.compile(r"sched_reserve:\s+(\S+) compute buffer size =\s*([\d.]+) MiB")
 _ON_THE_HOST = re.compile(r"^(CPU|BLAS|AMX|Host)|_Host$")
 
+_NO_GPU = re.compile(
+    r"no usable GPU found|compiled without (?:GPU|CUDA)|not compiled with (?:GPU|CUDA)"
+    r"|no CUDA-capable device|failed to initialize CUDA|(?:gpu-layers|ngl)\b.* will be ignored"
+)
+
+
+def without_gpu(text: str) -> str:
+    """The first line of a log that says that no GPU is used; empty where none does."""
+    return next((line.strip()[:200] for line in text.splitlines() if _NO_GPU.search(line)), "")
+
 
 @dataclass
 class _Context:

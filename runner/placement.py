@@ -1,0 +1,92 @@
+"""Is the candidate's model on the GPU? A build without a GPU part serves from the CPU without a word.
+
+Health is fine then, and a run would measure something else until its time is up. Two signs are asked:
+what its processes hold on the cards, and how much less is free than before it loaded.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from jobs.servers.llamacpp_memory import without_gpu
+from preflight import fit
+from preflight.box import Box, GpuReading
+from preflight.check import Check, Deadline
+from preflight.gpu import GpuBudget
+from preflight.memory import Shape
+from preflight.wording import memory
+
+_WITHIN_S = 10.0
+_LEAST_MIB = 256
+"""Less than this is lost in what desktops and drivers move."""
+_SHARE = 0.5
+"""Of the weights that have to be there; of a number that a person named, half as much."""
+
+
+def expected(checks: Iterable[Check], box: Box) -> dict[str, int]:
+    """Arm → MiB that must at least be on the GPU once it is ready; 0 is left out."""
+    found: dict[str, int] = {}
+    for check in checks:
+        if not isinstance(check, GpuBudget):
+            continue
+        for load in check.loads:
+            if load.on_gpu == 0:
+                continue  # it is meant for the CPU
+            models = fit.read(load, box, Deadline(_WITHIN_S))
+            weights = 0
+            if not isinstance(models, fit.Unread):
+                size = Shape(models.model).weights(load.on_gpu, load.experts_on_host, mtp=load.mtp)
+                weights = size >> 20
+            named = (check.need_mib or 0) * _SHARE
+            least = round(max(weights, named) * _SHARE)
+            if least >= _LEAST_MIB:
+                found[load.arm] = max(least, found.get(load.arm, 0))
+    return found
+
+
+class Placement:
+    """The cards before an arm loads, and the question when it says that it is ready."""
+
+    def __init__(self, least: Mapping[str, int], box: Box) -> None:
+        self._least, self._box = least, box
+        self._before: GpuReading | None = None
+
+    def begin(self) -> None:
+        """Look at the cards: whatever is used from now on is the arm's."""
+        self._before = self._box.gpus(within=_WITHIN_S) if self._least else None
+
+    def missing(self, arm: str, pids: set[int], log: str) -> str | None:
+        """Why this arm's model is not on the GPU; None where it is, or where nothing can be told."""
+        least, before = self._least.get(arm), self._before
+        if least is None or before is None or before.fault or not before.gpus:
+            return None
+        now = self._box.gpus(within=_WITHIN_S)
+        if now.fault or any(gpu.fault for gpu in (*before.gpus, *now.gpus)):
+            return None
+        risen = _free(before) - _free(now)
+        held = _held(now, pids)
+        if max(risen, held or 0) >= least:
+            return None
+        said = without_gpu(log)
+        its_log = f"; its log: {said}" if said else ""
+        holds = "" if held is None else f", and its processes hold {memory(held)} there"
+        return (
+            f"the model is not on the GPU: {memory(max(risen, 0))} more are used than before it "
+            f"loaded, at least {memory(least)} were expected{holds}{its_log}"
+        )
+
+
+def _free(reading: GpuReading) -> int:
+    return sum(gpu.free_mib for gpu in reading.gpus)
+
+
+def _held(reading: GpuReading, pids: set[int]) -> int | None:
+    """MiB of these processes on all cards; None where the driver does not say."""
+    total = 0
+    for gpu in reading.gpus:
+        if gpu.procs is None:
+            return None
+        for row in gpu.procs:
+            if row.pid in pids:
+                if row.mib is None:
+                    return None
+                total += row.mib
+    return total
