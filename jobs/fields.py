@@ -20,6 +20,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
+from jobs.globbed import matching
 from jobs.names import bad_name
 
 
@@ -42,7 +43,10 @@ def shell_leftover(text: str) -> str | None:
     if _VARIABLE.search(text):
         return "variables are for shells, and nothing expands them here"
     if found := _GLOB.search(text):
-        return f"`{found.group()}` is a glob, which can match other files at midnight than today"
+        return (
+            f"`{found.group()}` is a glob, which can match other files at midnight than today"
+            f"{matching(text)}"
+        )
     return None
 
 
