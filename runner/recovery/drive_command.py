@@ -20,7 +20,6 @@ class CommandDriver:
     Its processes are the commands' business: none of them is signalled by us.
     """
 
-    patient = _COMMAND_WITHIN
     grace = _UP_WITHIN
 
     def __init__(self, recipe: Recipe, started: Ident | None = None) -> None:
@@ -40,6 +39,11 @@ class CommandDriver:
         return Standing(
             "unknown", heads, f"{self._commands['status'][0]} answers {code}: {said[:200]}"
         )
+
+    @property
+    def patient(self) -> float:
+        """As long as a command of theirs may take; the ladder is theirs, too."""
+        return _COMMAND_WITHIN
 
     def _heads(self) -> frozenset[Ident]:
         """Who listens for it: of several, or of a stranger, what runs the command it had before."""

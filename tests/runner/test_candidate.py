@@ -146,7 +146,7 @@ def test_production_that_comes_back_ends_the_wait(site: Site, make: Make) -> Non
 
 def test_a_task_ends_by_itself_with_its_exit_code(make: Make) -> None:
     """Also one that has ended before anybody could look."""
-    for argv, code in ((["/bin/true"], 0), (["/bin/sh", "-c", "exit 9"], 9)):
+    for argv, code in ((["/bin/true"], 0), (["/bin/sh", "-c", "exit 9"], 9)) * 10:
         one = make(argv)
         one.start()
         assert one.finished(within=10, stop=never, watch=never) == code

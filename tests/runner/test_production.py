@@ -12,7 +12,10 @@ from pydantic import TypeAdapter
 
 from preflight import proc, rings
 from preflight.box import Gpu, GpuProc, GpuReading
+from preflight.busy import Busy
+from preflight.linux import LinuxBox
 from preflight.rings import Gate
+from preflight.verdict import State
 from runner import production
 from runner.production import Found, StopFailed, StopRefused
 from runner.recovery import state
@@ -139,16 +142,22 @@ def test_production_that_is_not_there_is_not_up(site: Site) -> None:
 def test_requests_in_flight_are_waited_for_and_then_refuse(site: Site) -> None:
     """Nobody is cut off in the middle of an answer."""
     found = brought_up(site, service(site, "--hold-request", "forever"))
-    assert production.wait_idle(found, clock=site.clock, stop=lambda: None) is None
+    with LinuxBox() as box:
+        assert production.wait_idle(found, box, clock=site.clock, stop=lambda: None) is None
     post = (
         "import sys, urllib.request as r; print('up', flush=True);"
         'r.urlopen(r.Request(sys.argv[1], data=b\'{"prompt": "forever"}\'))'
     )
     client = site.child([sys.executable, "-c", post, f"http://127.0.0.1:{site.port}/completion"])
     until_says(client, "up")
-    soon(lambda: production.in_flight(found.recipe) or None)
-    busy = production.wait_idle(found, clock=site.clock, stop=lambda: None)
-    assert busy == "llm still works on requests after 1 s"
+    asked = Busy(recipe=found.recipe.to_json())
+    with LinuxBox() as box:
+        soon(lambda: True if asked.look(box).state is State.WARN else None)
+        busy = production.wait_idle(found, box, clock=site.clock, stop=lambda: None)
+    assert busy is not None
+    assert busy.message().startswith(
+        "FAIL prod.busy: requests to llm — 1 request is at work, after 1 s"
+    )
 
 
 def test_what_completes_nothing_cannot_be_stopped(site: Site) -> None:
@@ -248,7 +257,7 @@ def test_a_service_that_does_not_end_is_a_failed_stop(
     site: Site, keeper: Keeper, memory: StateFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From then on it is owed."""
-    monkeypatch.setattr("runner.recovery.drive_command.CommandDriver.patient", 0.1)
+    monkeypatch.setattr("runner.recovery.drive_command._COMMAND_WITHIN", 0.5)
     monkeypatch.setattr("runner.recovery.stop.SUPERVISOR_SLACK_S", 0.1)
     found = brought_up(site, service(site))
     commands = {"kind": "command", "start": ["/bin/true"], "status": ["/bin/true"]}

@@ -218,6 +218,19 @@ def test_the_state_directory_is_removed_while_production_is_down(site: Site) -> 
     assert len(site.told()) == 1
 
 
+def test_what_cannot_be_tidied_up_does_not_hold_up_the_restore(site: Site) -> None:
+    """A disk that became read-only, a socket that somebody replaced: production comes first."""
+    one = site.start(site.recipe())
+    run = site.act(site.owed(one), steps=DOWN)
+    guardian_of(run)
+    until_says(run, "stopped")
+    made = site.state_dir / "runs" / site.run / wire.NAME
+    made.unlink()
+    made.mkdir()
+    kill(run)
+    back(site, one)
+
+
 def test_a_guardian_that_hangs_in_its_telling_has_restored_before(site: Site) -> None:
     """A channel that never answers holds up nothing but itself."""
     one = site.start(site.recipe())

@@ -75,6 +75,13 @@ def test_whoever_looks_does_not_get_in_the_way(site: Site) -> None:
             pass
 
 
+def test_the_box_is_free_as_soon_as_it_is_let_go(site: Site) -> None:
+    """Whoever comes next must not find the name still taken."""
+    for _ in range(300):
+        with held(site):
+            pass
+
+
 def test_a_stopped_holder_is_known_by_its_process(site: Site) -> None:
     """It cannot answer; the kernel says whose the name is."""
     run = site.act(site.owed(site.recipe()), guardian=False, steps=["restoring"])

@@ -99,7 +99,9 @@ def test_an_answer_that_is_none_is_silence_or_not_json(reply: bytes | None) -> N
     assert isinstance(said, str) or said.said is None
 
 
-def test_a_key_that_cannot_be_a_header_is_no_key(tmp_path: Path) -> None:
+def test_a_key_that_cannot_be_a_header_is_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A key file with bytes that are no text must not end a restore, and is never quoted."""
     path = tmp_path / "key"
     path.write_text("two€")
@@ -111,6 +113,9 @@ def test_a_key_that_cannot_be_a_header_is_no_key(tmp_path: Path) -> None:
     assert probe.api_key(asked) is None
     path.write_text("schlüssel")
     assert probe.health(asked).state == "silent"
+    monkeypatch.setenv("KEY", "one\ntwo")
+    look = probe.health({"base": "http://127.0.0.1:1", "api_key": {"env": "KEY"}})
+    assert (look.state, look.why) == ("silent", "/health: the API key cannot be sent")
     asked["base"] = "http://127.0.0.1:port"
     assert probe.health(asked).state == "silent"
 
