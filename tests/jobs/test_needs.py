@@ -5,15 +5,21 @@ from pathlib import Path
 from typing import Any
 
 from jobs.candidate import Resolved, resolve
-from jobs.needs import checks_for
+from jobs.needs import Known, checks_for
 from jobs.servers.base import Command
+from preflight.access import MayRead
 from preflight.check import Check
 from preflight.files import FileExists
+from preflight.fit import Learned
+from preflight.flags import Flags
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace
 from preflight.ports import PortOwner
+from preflight.recorded import Record
+from preflight.roles import Roles
 from preflight.serves import ProductionServes
 from preflight.shards import Shards
+from preflight.unchanged import Unchanged
 from tests.jobs.test_candidate import LIVE, job
 from tests.jobs.test_load import DESIGN
 from tests.jobs.test_mistakes import OWN, TASK
@@ -33,14 +39,22 @@ RECIPE: dict[str, Any] = {
 }
 
 
-def checks(directory: Path, text: str = DESIGN, live: Command = LIVE) -> list[Check]:
+def checks(
+    directory: Path,
+    text: str = DESIGN,
+    live: Command = LIVE,
+    *,
+    known: Known | None = None,
+    recipe: dict[str, Any] | None = None,
+) -> list[Check]:
     """The checks of a job beside one service."""
     loaded = job(directory, text)
     arms = {
         arm: Resolved(*_parts(resolve(loaded, {"llm": live}, port=8082, arm=arm)))
         for arm in loaded.arms
     }
-    return checks_for(loaded, arms, [RECIPE], state_dir="/var/lib/runner")
+    recipes = [RECIPE if recipe is None else recipe]
+    return checks_for(loaded, arms, recipes, state_dir="/var/lib/runner", known=known)
 
 
 def _parts(resolved: Resolved) -> tuple[Any, Any]:
@@ -160,3 +174,54 @@ def test_a_box_without_production_has_only_the_jobs_checks(tmp_path: Path) -> No
     resolved = resolve(loaded, {}, port=8082)
     found = checks_for(loaded, {"candidate": resolved}, [], state_dir="/s")
     assert not [one for one in found if one.id.startswith("prod.")]
+
+
+def test_what_is_recorded_is_handed_to_every_check_that_can_tell_with_it(tmp_path: Path) -> None:
+    """File by file, the set of shards, and the look at all of them together."""
+    record = Record(job="200k-mtp", at=0.0)
+    known = Known(record=record)
+    found = checks(tmp_path, known=known)
+    (unchanged,) = of(found, Unchanged)
+    assert unchanged.record is record
+    assert [(file.role, file.path) for file in unchanged.files][:2] == [
+        ("binary", "/opt/llama-server"),
+        ("weights", "/models/mtp/model.gguf"),
+    ]
+    own = [check for check in of(found, FileExists) if check.owner == "job"]
+    assert all(check.record is record for check in own)
+    production = [check for check in of(found, FileExists) if check.owner == "production"]
+    assert all(check.record is None for check in production)
+
+
+def test_roles_memory_and_flags_of_each_arm_are_asked(tmp_path: Path) -> None:
+    """MTP of the candidate, none of the baseline; the context of the claim."""
+    found = checks(tmp_path)
+    roles = {check.arm: check for check in of(found, Roles)}
+    assert (roles["candidate"].mtp, roles["candidate"].context) == (True, 200_000)
+    assert roles["baseline"].mtp is False
+    (budget,) = of(found, GpuBudget)
+    assert [load.arm for load in budget.loads] == ["candidate", "baseline"]
+    flags = {check.arm: check for check in of(found, Flags)}
+    assert flags["candidate"].claimed == 200_000
+    assert ("--spec-type", "draft-mtp") in flags["candidate"].flags
+
+
+def test_what_was_learned_and_what_is_inherited_is_used(tmp_path: Path) -> None:
+    """Compute buffers of earlier starts, and variables of the runner's own environment."""
+    learned = Learned(
+        architecture="llama", layers=1, width=1, cells=1, batch=512, compute_mib=7, run="r"
+    )
+    known = Known(learned=(learned,), inherited={"LLAMA_ARG_N_GPU_LAYERS": "0"})
+    found = checks(tmp_path, known=known)
+    (budget,) = of(found, GpuBudget)
+    assert budget.loads[0].learned == (learned,)
+    assert budget.loads[0].on_gpu is None  # -ngl of the job comes first
+
+
+def test_productions_files_are_asked_for_its_own_user(tmp_path: Path) -> None:
+    """By the user and the groups of the process that runs; nobody is made up where none is known."""
+    found = checks(tmp_path, recipe={**RECIPE, "identity": {"pid": 42, "start": 1, "uid": 990}})
+    (access,) = of(found, MayRead)
+    assert (access.uid, access.pid) == (990, 42)
+    assert access.paths[1:] == tuple(f"/m/v3-0000{n}-of-00003.gguf" for n in (1, 2, 3))
+    assert of(checks(tmp_path), MayRead) == []
