@@ -4,14 +4,15 @@ The look itself is a child, `runner check JOB --tell`: it touches nothing, and i
 run has the box nobody looks, since production is down then on purpose.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from runner.schedule.children import Children
+from runner.schedule.children import Children, Done
+from runner.schedule.incidents import Incidents
 from runner.schedule.inputs import Changed, Inputs
 from runner.schedule.ledger import Ledger
 from runner.schedule.moments import Moment
@@ -41,8 +42,17 @@ class Wish:
 class Ahead:
     """The looks that are wanted and those that go on."""
 
-    def __init__(self, ledger: Ledger, looks: Children, inputs: Inputs) -> None:
-        self._ledger, self._looks, self._inputs = ledger, looks, inputs
+    def __init__(
+        self,
+        ledger: Ledger,
+        incidents: Incidents,
+        looks: Children,
+        inputs: Inputs,
+        standing: Callable[[], str],
+    ) -> None:
+        """`standing` says in a word how production is, for the first line of what is told."""
+        self._ledger, self._incidents, self._standing = ledger, incidents, standing
+        self._looks, self._inputs = looks, inputs
         self._wishes: dict[str, Wish] = {}
         self._rows: Sequence[Row] = ()
         self._settings: Settings | None = None
@@ -111,6 +121,9 @@ class Ahead:
     def tick(self, now: Moment, *, busy: bool) -> bool:
         """Begin the looks that are wanted; True where one has ended, so that more is known."""
         ended = self._looks.ended()
+        for name, done in ended.items():
+            if done.answer.get("checks") is None:
+                self._cannot_look(name.removeprefix("ahead-"), done, now)
         if ended:
             self._watch()
         if busy:
@@ -125,6 +138,23 @@ class Ahead:
                 del self._wishes[wish.job]
                 self._last[wish.job] = now.boot
         return bool(ended)
+
+    def _cannot_look(self, job: str, done: Done, now: Moment) -> None:
+        """A job file that is broken, or a look that did not end: what runs then would not, either."""
+        known: dict[str, Any] = self._ledger.fact(f"{_FACT}{job}") or {}
+        refused = {"the job": done.error}
+        self._ledger.remember(
+            **{
+                f"{_FACT}{job}": {
+                    "state": "unknown",
+                    "refused": refused,
+                    "at": iso(now.at, self._settings.zone if self._settings else None),
+                    "needs": known.get("needs"),
+                }
+            }
+        )
+        first = f"{self._standing()} · {job} WOULD BE REFUSED: it cannot be looked at"
+        self._incidents.open(f"{_FACT}{job}", first, [done.error, f"runner check {job}"])
 
     def wake_within(self, now: Moment) -> float:
         """Seconds until a look that is wanted may begin."""

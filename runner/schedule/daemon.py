@@ -107,7 +107,9 @@ class Daemon:
         units = firing.under_systemd() if units is None else units
         self._watch = Watch(self._ledger, self._incidents, self._live.settings, times)
         self._post = Post(journal, self._children(), state_dir, units=units)
-        self._ahead = Ahead(self._ledger, self._children(), Inputs())
+        self._ahead = Ahead(
+            self._ledger, self._incidents, self._children(), Inputs(), self.standing
+        )
         self._desk = Desk(
             self._ledger,
             self._incidents,
@@ -222,7 +224,7 @@ class Daemon:
 
     def _slots(self, now: Moment) -> None:
         self._alarm.dropped()
-        claimed = self._reconciler.due(self._rows, now)
+        claimed = self._reconciler.due(now)
         gap = self._reconciler.gap
         if gap is not None:
             log.warning("time was lost", said=gap.said)
@@ -268,7 +270,7 @@ class Daemon:
         day = (local - timedelta(hours=AUDIT_AT)).date().isoformat()
         if self._ledger.fact("audited") == day:
             return
-        found = self._reconciler.audit(self._rows, now)
+        found = self._reconciler.audit(now)
         self._ledger.remember(audited=day)
         self._desk.missed(found)
         if left := list(release_unused(self._ledger, self._live.settings)):
@@ -296,7 +298,7 @@ class Daemon:
 
     def status(self) -> str:
         """One line for `systemctl status`."""
-        soon, following = "nothing is scheduled", self._reconciler.soonest(self._rows)
+        soon, following = "nothing is scheduled", self._reconciler.soonest()
         if following is not None:
             at, job = following
             soon = f"next {job} at {at.astimezone(self._live.settings.zone):%Y-%m-%d %H:%M}"

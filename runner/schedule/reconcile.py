@@ -6,6 +6,7 @@ Level-triggered: it does not matter who or what wakes it. Pure apart from the le
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from heapq import heapify, heapreplace
 from math import inf
 from zoneinfo import ZoneInfo
 
@@ -22,6 +23,7 @@ _ALIVE = "alive"
 _LOOKED = "looked"
 _FIRST = "first-seen:"
 _FARTHEST = timedelta(days=35)
+_NOTE_EVERY_S = 10.0
 _MOST = 20_000
 """So many slots of one row are reconstructed one by one; older ones share the oldest's row."""
 
@@ -57,37 +59,16 @@ class Reconciler:
         self._before: Moment | None = None
         self._looked: float | None = ledger.fact(_LOOKED)
         self._first: dict[str, float] = {}
-        self._next: dict[str, float] = {}
+        self._rows: tuple[Row, ...] = ()
+        self._heap: list[tuple[float, int]] = []
+        self._noted_at = -_NOTE_EVERY_S
         self.slept: str | None = None
         """Why nobody looked before this look; None where nothing was slept through."""
         self.gap: Gap | None = None
 
-    def due(self, rows: Sequence[Row], now: Moment) -> list[Slot]:
-        """Claim every slot that became due since the last look; those that are ours to decide.
-
-        Older slots of a row that were slept through are written down as missed at once, and given
-        back too: a run that comes late is for the newest only.
-        """
-        self._take_note(now)
-        found = list(self._planned(now))
-        for row in rows:
-            begin = self._begin(row, now)
-            if self._next.get(row.name, begin) > now.wall:
-                continue
-            found += self._of_row(row, datetime.fromtimestamp(begin, UTC), now)
-            upcoming = row.cron.after(now.at)
-            self._next[row.name] = upcoming.timestamp() if upcoming else inf
-        claimed = self._ledger.claim(found) if found else []
-        self._looked = max(now.wall, self._looked or 0.0)
-        self._ledger.remember(**{_LOOKED: self._looked, _ALIVE: now.to_json()})
-        for planned in self._ledger.planned():
-            if planned.at <= now.wall:
-                self._ledger.unplan(planned.job, planned.at)
-        return claimed
-
     def follow(self, rows: Sequence[Row], now: Moment) -> None:
         """These rows from now on: what was due before a row was written is nobody's debt."""
-        self._next = {}
+        self._rows, self._heap = tuple(rows), []
         known: Mapping[str, float] = self._ledger.facts(_FIRST)
         names = {row.name for row in rows}
         self._first = {name: float(known.get(name, now.wall)) for name in names}
@@ -96,11 +77,46 @@ class Reconciler:
         if new or gone:
             self._ledger.remember(**new, **gone)
 
-    def soonest(self, rows: Sequence[Row]) -> tuple[datetime, str] | None:
+    def due(self, now: Moment) -> list[Slot]:
+        """Claim every slot that became due since the last look; those that are ours to decide.
+
+        Older slots of a row that were slept through are written down as missed at once, and given
+        back too: a run that comes late is for the newest only.
+        """
+        self._take_note(now)
+        found = list(self._planned(now))
+        if not self._heap:
+            self._heap = [(self._begin(row, now), n) for n, row in enumerate(self._rows)]
+            heapify(self._heap)
+        while self._heap and self._heap[0][0] <= now.wall:
+            _, place = self._heap[0]
+            row = self._rows[place]
+            begin = datetime.fromtimestamp(self._begin(row, now), UTC)
+            found += self._of_row(row, begin, now)
+            upcoming = row.cron.after(now.at)
+            heapreplace(self._heap, (upcoming.timestamp() if upcoming else inf, place))
+        claimed = self._ledger.claim(found) if found else []
+        self._note(now, at_once=bool(found) or self.gap is not None)
+        for slot in found:
+            if slot.trigger == "manual":
+                self._ledger.unplan(slot.job, slot.at)
+        return claimed
+
+    def _note(self, now: Moment, *, at_once: bool) -> None:
+        """Remember that somebody looked; what a crash forgets of it is looked at again, and claimed
+        by nobody a second time.
+        """
+        self._looked = max(now.wall, self._looked or 0.0)
+        if at_once or now.boot - self._noted_at >= _NOTE_EVERY_S or now.boot < self._noted_at:
+            self._noted_at = now.boot
+            self._ledger.remember(**{_LOOKED: self._looked, _ALIVE: now.to_json()})
+
+    def soonest(self) -> tuple[datetime, str] | None:
         """What is due next, and whose it is; None where nothing is."""
-        times = [(self._next.get(row.name, inf), row.job) for row in rows]
-        at, job = min(times, default=(inf, ""), key=lambda one: one[0])
-        return None if at == inf else (datetime.fromtimestamp(at, UTC), job)
+        if not self._heap or self._heap[0][0] == inf:
+            return None
+        at, place = self._heap[0]
+        return datetime.fromtimestamp(at, UTC), self._rows[place].job
 
     def _begin(self, row: Row, now: Moment) -> float:
         """Until when this row was looked at, in seconds since 1970."""
@@ -123,7 +139,7 @@ class Reconciler:
         since = clock(iso(before.at, self._zone))
         self.slept = f"{self.gap.said} (last look at {since})"
         if self.gap.jump:
-            self._next = {}
+            self._heap = []
         if self.gap.jump < 0:
             # these times will come again: what has not run is due again then
             self._ledger.forget_unrun_after(now.wall)
@@ -164,10 +180,10 @@ class Reconciler:
                 )
                 yield replace(slot, trigger="manual", story=story)
 
-    def audit(self, rows: Sequence[Row], now: Moment) -> list[Slot]:
+    def audit(self, now: Moment) -> list[Slot]:
         """Slots of the last 48 h that have no row, which should never be: written down as missed."""
         found: list[Slot] = []
-        for row in rows:
+        for row in self._rows:
             since = datetime.fromtimestamp(self._first.get(row.name, now.wall), UTC)
             begin = max(since, now.at - AUDITED)
             known = self._ledger.known(row.job, begin.timestamp(), now.wall)

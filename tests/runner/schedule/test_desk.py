@@ -119,7 +119,7 @@ class Box:
     def tick(self) -> None:
         """One look of the daemon."""
         now = self.times.moment()
-        self.desk.missed(self.reconciler.due(self.rows, now))
+        self.desk.missed(self.reconciler.due(now))
         self.desk.tick(now, self.reconciler.slept)
 
     def at(self, clock: str, *, step: float = 30.0) -> None:
