@@ -67,6 +67,8 @@ class Load(BaseModel):
     mmproj_on_host: bool = False
     mtp: bool = False
     drafted: int = 3
+    share: float = 1.0
+    """The part of the layers that goes to the GPU that is meant, where several are named."""
     learned: tuple[Learned, ...] = Field(default=(), exclude=True, repr=False)
 
 
@@ -85,6 +87,7 @@ class Estimate:
     parts: tuple[Part, ...]
     learned: bool
     """Whether the compute buffers were seen in an earlier run, and not guessed."""
+    share: float = 1.0
 
     @property
     def mib(self) -> int:
@@ -94,7 +97,8 @@ class Estimate:
     def words(self) -> str:
         """The parts for people: "weights 14.6 GiB + KV 4.0 GiB + …"."""
         told = [f"{part.name} {memory(round(part.mib))}" for part in self.parts if part.mib >= 1]
-        return " + ".join(told)
+        part = f"{self.share:.0%} of the layers: " if self.share < 1 else ""
+        return part + " + ".join(told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +154,11 @@ def estimate(load: Load, models: Models, gpus: int = 1) -> Estimate:
     parts += _drafting(load, models, shape, where)
     parts.append(Part("projector", models.projector_mib))
     parts.append(Part("adapters", models.adapters_mib))
+    parts = [replace(part, mib=part.mib * load.share) for part in parts]
     compute, learned = _compute(load, models, shape, where)
     parts.append(Part("compute", compute * gpus))
     parts.append(Part("driver", float(DRIVER_MIB * gpus)))
-    return Estimate(tuple(parts), learned)
+    return Estimate(tuple(parts), learned, load.share)
 
 
 def _cells(load: Load, shape: Shape) -> Cells:

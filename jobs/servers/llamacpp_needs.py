@@ -67,6 +67,15 @@ class Words:
         """The kinds of speculation that are asked for."""
         return frozenset((self.value("--spec-type") or "").split(",")) - {"", "none"}
 
+    def share(self, place: int, count: int) -> float:
+        """The part of the layers that the GPU at this place gets, of so many: -ts, else alike."""
+        try:
+            parts = [float(part) for part in (self.value("--tensor-split") or "").split(",")]
+        except ValueError:
+            parts = []
+        total = sum(parts[:count])
+        return parts[place] / total if len(parts) >= count and total > 0 else 1 / count
+
     @property
     def unified(self) -> bool:
         """Whether all slots share one context."""
@@ -106,8 +115,10 @@ def roles(server: LlamaCpp, words: Words, arm: str) -> Roles | None:
     )
 
 
-def load(words: Words, arm: str, learned: tuple[Learned, ...]) -> Load | None:
-    """What it puts on the GPU; None where it names no model."""
+def load(
+    words: Words, arm: str, learned: tuple[Learned, ...], *, share: float = 1.0
+) -> Load | None:
+    """What it puts on the GPU, or its share of that; None where it names no model."""
     model = words.path("--model")
     if model is None:
         return None
@@ -135,6 +146,7 @@ def load(words: Words, arm: str, learned: tuple[Learned, ...]) -> Load | None:
         mmproj_on_host=words.on("--no-mmproj-offload"),
         mtp=_MTP in words.speculation,
         drafted=words.number("--spec-draft-n-max") or 3,
+        share=share,
         learned=learned,
     )
 

@@ -90,6 +90,15 @@ def test_several_gpus_pay_for_compute_and_driver_each() -> None:
     assert (two["compute"], two["driver"]) == (2 * one["compute"], 800)
 
 
+def test_of_several_gpus_that_are_named_each_gets_its_share() -> None:
+    """Layers and cache by the share; its own buffers and context whole."""
+    whole, part = (parts(a_load(share=share), Models(a_model())) for share in (1.0, 0.25))
+    assert part["weights"] == whole["weights"] / 4
+    assert part["KV"] == whole["KV"] / 4
+    assert part["compute"] == whole["compute"]
+    assert estimate(a_load(share=0.25), Models(a_model())).words().startswith("25% of the layers: ")
+
+
 def learned(**more: Any) -> Learned:
     """What an earlier start of the same model said."""
     said = {"architecture": "llama", "layers": 4, "width": 4096, "cells": 65_536, "batch": 512}

@@ -54,6 +54,7 @@ def test_a_plain_command_line_takes_the_servers_own_choices() -> None:
         "mmproj_on_host": False,
         "mtp": False,
         "drafted": 3,
+        "share": 1.0,
     }
 
 
@@ -100,6 +101,22 @@ def test_variables_stand_behind_flags() -> None:
     found = load(own, "candidate", ())
     assert found is not None
     assert (found.context, found.slots) == (1024, 2)
+
+
+@pytest.mark.parametrize(
+    ("argv", "shares"),
+    [
+        ([], [0.5, 0.5]),
+        (["-ts", "3,1"], [0.75, 0.25]),
+        (["-ts", "3,1,4"], [0.75, 0.25]),
+        (["-ts", "3"], [0.5, 0.5]),
+        (["-ts", "0,0"], [0.5, 0.5]),
+        (["-ts", "a,b"], [0.5, 0.5]),
+    ],
+)
+def test_layers_are_shared_as_the_command_line_says(argv: list[str], shares: list[float]) -> None:
+    """And alike where it says nothing of it, or nonsense."""
+    assert [words(*argv).share(place, 2) for place in (0, 1)] == shares
 
 
 def test_without_a_model_nothing_is_asked() -> None:
