@@ -84,7 +84,7 @@ def plan_run(job: str, at: str, config: str | None, *, overridden: bool, as_json
 
 def _nudge(state_dir: Path) -> bool:
     """Let the daemon look at once; whether there is one."""
-    from runner.schedule.daemon import nudge  # noqa: PLC0415 - after a broken config has been told
+    from runner.schedule.process import nudge  # noqa: PLC0415 - after a broken config has been told
 
     return nudge(state_dir)
 

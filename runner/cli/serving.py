@@ -17,8 +17,9 @@ def serve(config: str | None, *, as_json: bool) -> int:
     settings = options.settings(config)
     who.become_owner(Path(settings.state_dir), config=path)
     from runner import logs  # noqa: PLC0415 - after a broken config has been told
-    from runner.schedule.daemon import Daemon, Taken, Wishes  # noqa: PLC0415 - likewise
+    from runner.schedule.daemon import Daemon  # noqa: PLC0415 - likewise
     from runner.schedule.moments import RealTimes  # noqa: PLC0415 - likewise
+    from runner.schedule.process import Taken, Wishes  # noqa: PLC0415 - likewise
     from runner.settings import secrets_of  # noqa: PLC0415 - likewise
     from runner.stopping import StopFlag  # noqa: PLC0415 - likewise
 

@@ -4,20 +4,15 @@ Every part is level-triggered and looks at the world at each tick; whatever wake
 alarm, a death, a file, a signal) only makes it look sooner. What may hang or grow is a child.
 """
 
-import contextlib
-import fcntl
 import os
-import signal
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import FrameType
 
-from preflight import proc
 from runner import logs
 from runner.files import make_state_dir
 from runner.journal import Journal, JournalError
-from runner.recovery import lock, recipe, world
+from runner.recovery import lock, recipe
 from runner.recovery.notify import notify
 from runner.schedule import coming, firing
 from runner.schedule.ahead import Ahead
@@ -30,50 +25,21 @@ from runner.schedule.inputs import Inputs
 from runner.schedule.ledger import Ledger
 from runner.schedule.moments import TICK_S, Moment, Times
 from runner.schedule.post import Post
+from runner.schedule.process import Wishes, alone
 from runner.schedule.reconcile import Reconciler, Row, rows
 from runner.schedule.unused import release_unused
 from runner.schedule.watch import Watch
 from runner.stopping import StopFlag
-from runner.until import RealClock, TimedOut, until
 
 log = logs.get(__name__)
 
-LOCK = "serve.lock"
 AUDIT_AT = 5
 """The hour of the local day after which the last 48 h are gone over."""
 
 _SHORTEST_S = 0.05
 _PUBLISH_EVERY_S = 600.0
 _PUBLISH_SOON_S = 30.0
-_ASKED_S = 0.5
 _DEAF_AFTER_S = 6 * BEAT_S
-
-
-class Taken(Exception):
-    """Another daemon serves this state directory."""
-
-
-class Wishes:
-    """What signals asked for. The handlers only set attributes; `fd` has news when one came, since
-    a signal alone does not end a wait.
-    """
-
-    def __init__(self) -> None:
-        self.reload = False
-        self.fd, self._in = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-
-    def install(self) -> None:
-        """Take HUP as the wish to read the configuration, and let every signal wake the loop."""
-        signal.signal(signal.SIGHUP, self._asked)
-        signal.set_wakeup_fd(self._in, warn_on_full_buffer=False)
-
-    def _asked(self, _number: int, _frame: FrameType | None) -> None:
-        self.reload = True
-
-    def seen(self) -> None:
-        """Forget what woke the loop."""
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.fd, 4096)
 
 
 class Daemon:
@@ -99,7 +65,7 @@ class Daemon:
         make_state_dir(state_dir)
         self._live.keep()
         self._state_dir = state_dir
-        self._lock = _alone(state_dir)
+        self._lock = alone(state_dir)
         journal = Journal.open(state_dir, zone=self._live.settings.zone)
         self._journal, self._ledger = journal, Ledger(journal)
         self._incidents = Incidents(journal)
@@ -330,42 +296,3 @@ def _watchdog_s() -> float:
         return int(os.environ["WATCHDOG_USEC"]) / 1_000_000
     except (KeyError, ValueError):
         return 3600.0
-
-
-def nudge(state_dir: Path) -> bool:
-    """Let the daemon of a state directory look at once; whether there is one. Never raises."""
-    try:
-        fd = os.open(state_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
-        who = proc.ident(int(pid)) if pid.isdigit() else None
-        return who is None or world.send(who, signal.SIGHUP) or True
-    finally:
-        os.close(fd)
-    return False
-
-
-def _alone(state_dir: Path) -> int:
-    """The lock of the one daemon of this state directory. Raises Taken."""
-    fd = os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def taken() -> bool | None:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return None
-        return True
-
-    try:  # whoever only asks whether there is a daemon holds it for an instant
-        until(taken, within=_ASKED_S, clock=RealClock())
-    except TimedOut as error:
-        pid = os.pread(fd, 32, 0).decode("ascii", "replace").strip()
-        os.close(fd)
-        raise Taken(f"runner serve runs already{f', pid {pid}' if pid else ''}") from error
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return fd

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import apscheduler.schedulers.base
 
-from runner.schedule.daemon import Daemon, Taken, Wishes
+from runner.schedule.daemon import Daemon
 from runner.schedule.moments import Moment, RealTimes
+from runner.schedule.process import Taken, Wishes
 from runner.stopping import StopFlag
 
 OFFSET = Path(sys.argv[2])
