@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from preflight.box import TIMEOUT, Box, Disk, FileFact
-from preflight.check import Check, Deadline
+from preflight.check import Check, Deadline, Explained
 from preflight.paths import Trouble, trouble_of
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import clipped, memory, seconds
@@ -49,10 +49,25 @@ class DiskSpace(Check):
 
     id: ClassVar[str] = "file.space"
     radius: ClassVar[BlastRadius] = BlastRadius.HOST
+    explains: ClassVar[tuple[Explained, ...]] = (
+        Explained(
+            "file.space",
+            reads="free bytes and inodes for this user (statvfs), and in the runner's own directories "
+            "a file of 1 MiB that is written and synced: quotas, dying disks and read-only mounts "
+            "show in no other way",
+            passes="room for what is needed, twice",
+            warns="less than twice what is needed",
+            fails="less than is needed, hardly an inode left, or the file could not be written",
+            unknown="the file system does not answer, or not within the deadline",
+            remedies=("make room", "mend permissions, quota or a read-only mount"),
+        ),
+    )
 
     kind: Literal["space"] = "space"
     path: str
     need_mib: int = 0
+    own: bool = True
+    """Whether it is the runner's, so that a file may be written there; elsewhere nothing is."""
 
     @property
     def subject(self) -> str:
@@ -62,7 +77,7 @@ class DiskSpace(Check):
     def look(self, box: Box) -> Verdict:
         """Free space for this user, free inodes, and a synced write: quotas show no other way."""
         wanted = f"{memory(self.need_mib)} free" if self.need_mib else "room to write"
-        disk = box.disk(self.path, within=self.deadline_s, write=True)
+        disk = box.disk(self.path, within=self.deadline_s, write=self.own)
         if disk.fault:
             return _disk_fault(self, disk, wanted)
         if disk.writing:
@@ -96,6 +111,18 @@ class StateDir(Check):
 
     id: ClassVar[str] = "self.state"
     radius: ClassVar[BlastRadius] = BlastRadius.SELF
+    explains: ClassVar[tuple[Explained, ...]] = (
+        Explained(
+            "self.state",
+            reads="owner and file system of the state directory, and a file that is written and "
+            "synced there",
+            passes="a local directory of this user's own that can be written to, or one that can be "
+            "made",
+            fails="no directory, somebody else's, on a network file system, or not writable",
+            unknown="the file system does not answer, or not within the deadline",
+            remedies=("run as its owner", "set state_dir to a local disk", "make room"),
+        ),
+    )
 
     kind: Literal["state"] = "state"
     path: str
@@ -159,6 +186,16 @@ class Binary(Check):
 
     id: ClassVar[str] = "host.binary"
     radius: ClassVar[BlastRadius] = BlastRadius.HOST
+    explains: ClassVar[tuple[Explained, ...]] = (
+        Explained(
+            "host.binary",
+            reads="stat of the program, and of llama-server what it says to --version",
+            passes="it is there, may be run by this user, and answers",
+            fails="missing, not executable, or it ends with an error: a missing library shows so",
+            unknown="it does not answer --version within the deadline",
+            remedies=("install the build for this machine", "chmod +x", "try: PROGRAM --version"),
+        ),
+    )
 
     kind: Literal["binary"] = "binary"
     path: str

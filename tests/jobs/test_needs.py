@@ -225,3 +225,13 @@ def test_productions_files_are_asked_for_its_own_user(tmp_path: Path) -> None:
     assert (access.uid, access.pid) == (990, 42)
     assert access.paths[1:] == tuple(f"/m/v3-0000{n}-of-00003.gguf" for n in (1, 2, 3))
     assert of(checks(tmp_path), MayRead) == []
+
+
+def test_room_is_looked_for_where_production_logs_too(tmp_path: Path) -> None:
+    """A disk that is full there keeps it from starting; nothing of ours is written there."""
+    supervisor = {"kind": "process", "log": "/var/log/llm/out.log"}
+    spaces = of(checks(tmp_path, recipe={**RECIPE, "supervisor": supervisor}), DiskSpace)
+    assert [(space.path, space.own) for space in spaces] == [
+        ("/var/lib/runner", True),
+        ("/var/log/llm", False),
+    ]

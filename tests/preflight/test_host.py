@@ -124,6 +124,20 @@ def test_a_full_disk_is_found_by_writing(box: LinuxBox) -> None:
     assert verdict.state is State.FAIL
 
 
+def test_in_a_directory_of_others_nothing_is_written() -> None:
+    """Where production logs, room is looked at and no file is tried."""
+    tried: list[bool] = []
+
+    class Watching(FakeBox):
+        def disk(self, path: str, *, within: float, write: bool) -> Disk:
+            tried.append(write)
+            return super().disk(path, within=within, write=write)
+
+    assert ask(Watching(), DiskSpace(path="/var/log/llm", own=False)).state is State.PASS
+    assert ask(Watching(), DiskSpace(path=DIRECTORY)).state is State.PASS
+    assert tried == [False, True]
+
+
 def test_a_directory_of_root_cannot_be_written_by_nobody(tmp_path: Path) -> None:
     """As a real unprivileged user."""
     code = """
