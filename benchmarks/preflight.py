@@ -18,17 +18,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 from preflight import proc
+from preflight.access import MayRead
 from preflight.back import way_back
 from preflight.check import Check
 from preflight.files import FileExists
+from preflight.fit import Load
 from preflight.gguf import read_header
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace, StateDir
 from preflight.linux import LinuxBox
 from preflight.ports import ExpectedOwner, PortOwner
+from preflight.recorded import KnownFile, Record
 from preflight.rings import Gate, gate, look
+from preflight.roles import Roles
 from preflight.serves import ProductionServes
 from preflight.shards import Shards
+from preflight.unchanged import Unchanged, Watched
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))  # the tests are not installed; their GGUF writer is used here
@@ -92,7 +97,8 @@ def large(path: Path) -> Path:
 
 def checks_of(directory: Path, port: int, *, gpu: bool) -> list[Check]:
     """What a run with a split candidate and one production service asks."""
-    first = write_shards(directory, "big", SHARDS)[0]
+    shards = write_shards(directory, "big", SHARDS)
+    first = shards[0]
     production, draft = large(directory / "v3.gguf"), large(directory / "draft.gguf")
     found, own = production.stat(), proc.ident(os.getpid())
     start = own.start if own is not None else 0
@@ -121,6 +127,9 @@ def checks_of(directory: Path, port: int, *, gpu: bool) -> list[Check]:
         FileExists(path=str(draft), role="draft", gguf=True),
         FileExists(path=str(production), role="weights", gguf=True, owner="production"),
         Shards(path=str(first)),
+        unchanged([*shards, draft]),
+        Roles(model=str(production), draft=str(draft)),
+        MayRead(service="llm", paths=(str(production),), uid=os.geteuid(), pid=os.getpid()),
         PortOwner(port=port, expect=llm),
         PortOwner(port=1),
         DiskSpace(path=str(directory), need_mib=1),
@@ -129,8 +138,18 @@ def checks_of(directory: Path, port: int, *, gpu: bool) -> list[Check]:
         *way_back(recipe),
     ]
     if gpu:
-        checks.append(GpuBudget(need_mib=22 * 1024, asked=True, production=(llm,)))
+        load = Load(model=str(production), draft=str(draft), context=4096)
+        checks.append(GpuBudget(loads=(load,), asked=True, production=(llm,)))
     return checks
+
+
+def unchanged(files: list[Path]) -> Unchanged:
+    """A look at what was recorded of so many files a moment ago."""
+    with LinuxBox() as box:
+        samples = box.sampled([str(path) for path in files], within=30)
+    known = tuple(KnownFile.of(seen, "weights") for seen in samples)
+    watched = tuple(Watched(path=str(path), role="weights") for path in files)
+    return Unchanged(job="night", files=watched, record=Record(job="night", at=0, files=known))
 
 
 def measure(directory: Path, port: int) -> dict[str, tuple[float, float]]:
