@@ -12,7 +12,12 @@ from runner.settings import Settings
 
 
 @pytest.mark.parametrize(
-    ("name", "made"), [("config.md", reference.config), ("exit-codes.md", reference.exit_codes)]
+    ("name", "made"),
+    [
+        ("config.md", reference.config),
+        ("exit-codes.md", reference.exit_codes),
+        ("checks.md", reference.checks),
+    ],
 )
 def test_the_reference_has_not_drifted(name: str, made: object) -> None:
     """Where it has: python -m runner.report.reference."""
