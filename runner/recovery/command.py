@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -123,15 +124,15 @@ def status_main(argv: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args(argv)
     state_dir = _state_dir(given)
-    try:
-        said = status.status(state_dir)
-        _publish(state_dir, said)
-    except PermissionError:
+    if state_dir.is_dir() and not os.access(state_dir, os.R_OK):
         told = status.published(state_dir)
         if told is None:
             message = f"{state_dir} may not be read by you, and nothing is published there"
             return _fail(message, as_json=given.json)
         said = told
+    else:
+        said = status.status(state_dir)
+        _publish(state_dir, said)
     if given.json:
         print(json.dumps(said))
     else:

@@ -41,7 +41,8 @@ def _set(mask: int) -> bool:
     """Have exactly these capabilities, and leave to hand them on."""
     header = _Header(_VERSION_3, 0)
     sets = (_Sets * 2)(_Sets(mask, mask, mask), _Sets(0, 0, 0))
-    return ctypes.CDLL(None, use_errno=True).capset(ctypes.byref(header), sets) == 0
+    done: int = ctypes.CDLL(None, use_errno=True).capset(ctypes.byref(header), sets)
+    return done == 0
 
 
 @contextlib.contextmanager

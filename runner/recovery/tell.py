@@ -15,8 +15,9 @@ from typing import Any
 from alerts import plain
 from alerts.deliver import deliver_all
 from alerts.message import Alert, DeliveryError
+from runner import public
 from runner.journal import Journal, JournalError
-from runner.recovery import words
+from runner.recovery import unit, words
 from runner.recovery.account import Scale
 from runner.recovery.files import free_reserve
 from runner.recovery.recipe import Owed
@@ -67,6 +68,8 @@ def tell(
         try:
             with Journal.open(state_dir, zone=scale.zone) as journal:
                 _write(journal, owed, known, result=result, alert=alert, clock=clock)
+                with contextlib.suppress(JournalError, OSError):
+                    public.show_history(state_dir, journal)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, a person is told
             if free_reserve(state_dir):
                 continue  # a full disk has room for this now
@@ -126,9 +129,18 @@ def post(state_dir: Path, owed: Owed, alert: Alert) -> None:
 
 
 def deliver(state_dir: Path, owed: Owed) -> None:
-    """Deliver what is due in the outbox, over the channels that need no installed package."""
+    """Deliver what is due in the outbox, over the channels that need no installed package.
+
+    For what is left, and for the other channels, there is a unit where systemd has it.
+    """
+    unsent = True
     with contextlib.suppress(JournalError, OSError), Journal.open(state_dir) as journal:
         flush(journal, owed.tell)
+        unsent = bool(journal.outbox(unsent=True))
+    teller = f"runner-tell@{owed.run}.service"
+    if unsent and unit.loaded(teller):
+        with contextlib.suppress(unit.Refused):
+            unit.start(teller, block=False)
 
 
 def flush(journal: Journal, specs: list[Json]) -> None:
