@@ -36,9 +36,15 @@ def what_it_is(model: ModelFact) -> str:
     architecture = model.keys.get("general.architecture")
     kind = model.keys.get("general.type")
     found = _OTHER_THINGS.get(str(kind)) or _OTHER_ARCHITECTURES.get(str(architecture))
-    if found is None and not model.tensors:
+    if found is None and not model.tensors and model.words is not None:
         found = "a vocabulary without weights"
     return found or ""
+
+
+def is_bare(model: ModelFact) -> bool:
+    """Whether a file is a header that says nothing: no tensor, no word, no architecture."""
+    said = model.keys.get("general.architecture") or model.words is not None
+    return not model.tensors and not said
 
 
 def files_of(path: str) -> tuple[str, ...]:
@@ -59,7 +65,8 @@ class Roles(Check):
             "the words of draft and model, all from headers",
             passes="each file is what it is used as, MTP layers are there where MTP is asked for, and "
             "the model was trained for the context",
-            warns="draft and model differ in a few words",
+            warns="draft and model differ in a few words; a header without any tensor, which says "
+            "nothing of what it is",
             fails="a projector, an adapter or a bare vocabulary used as a model; a projector or an "
             "adapter that is none, or of another model; MTP asked for and no nextn tensors in any "
             "file; a draft with another vocabulary; more context than the model was trained for, "
@@ -104,6 +111,9 @@ class Roles(Check):
             draft = box.model(files_of(self.draft), within=time.left())
             if draft.fault or draft.bad:
                 return self._unread(self.draft, draft)
+        if is_bare(model):
+            found = f"{_last(self.model)} is a bare header: it holds no tensors and says nothing"
+            return self._says(State.WARN, found, remedy="see that it is the file that is meant")
         troubles = [
             *self._weights(model),
             *self._drafting(box, draft, time),

@@ -10,11 +10,13 @@ from jobs.servers.llamacpp_memory import without_gpu
 from preflight import fit
 from preflight.box import Box, GpuReading
 from preflight.check import Check, Deadline
+from preflight.fit import Load
 from preflight.gpu import GpuBudget
 from preflight.memory import Shape
 from preflight.wording import memory
 
 _WITHIN_S = 10.0
+_ARMS = ("candidate", "baseline")
 _LEAST_MIB = 256
 """Less than this is lost in what desktops and drivers move."""
 _SHARE = 0.5
@@ -27,19 +29,24 @@ def expected(checks: Iterable[Check], box: Box) -> dict[str, int]:
     for check in checks:
         if not isinstance(check, GpuBudget):
             continue
-        for load in check.loads:
-            if load.on_gpu == 0:
-                continue  # it is meant for the CPU
-            models = fit.read(load, box, Deadline(_WITHIN_S))
-            weights = 0
-            if not isinstance(models, fit.Unread):
-                size = Shape(models.model).weights(load.on_gpu, load.experts_on_host, mtp=load.mtp)
-                weights = size >> 20
-            named = (check.need_mib or 0) * _SHARE
-            least = round(max(weights, named) * _SHARE)
+        named = (check.need_mib or 0) * _SHARE
+        weights = {load.arm: _weights(load, box) for load in check.loads}
+        for arm, mib in (weights or dict.fromkeys(_ARMS, 0.0)).items():
+            least = 0 if mib is None else round(max(mib, named) * _SHARE)
             if least >= _LEAST_MIB:
-                found[load.arm] = max(least, found.get(load.arm, 0))
+                found[arm] = max(least, found.get(arm, 0))
     return found
+
+
+def _weights(load: Load, box: Box) -> float | None:
+    """MiB of weights that a load puts on the GPU; None where it is meant for the CPU."""
+    if load.on_gpu == 0:
+        return None
+    models = fit.read(load, box, Deadline(_WITHIN_S))
+    if isinstance(models, fit.Unread):
+        return 0.0
+    size = Shape(models.model).weights(load.on_gpu, load.experts_on_host, mtp=load.mtp)
+    return size / (1 << 20)
 
 
 class Placement:

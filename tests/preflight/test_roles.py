@@ -68,6 +68,14 @@ def test_another_thing_used_as_a_model_fails(model: ModelFact, said: str) -> Non
     assert f"model.gguf {said}" in verdict.found
 
 
+def test_a_bare_header_is_a_warning_and_nothing_more_is_said_of_it() -> None:
+    """It says nothing of what it is, so nothing can be held against it."""
+    bare = ModelFact(keys={}, tensors=0)
+    verdict = ask(a_box(model=bare), mtp=True, context=200_000)
+    assert verdict.state is State.WARN
+    assert "is a bare header: it holds no tensors and says nothing" in verdict.found
+
+
 def test_a_file_without_architecture_is_unknown() -> None:
     """No server says what becomes of it until it tries."""
     assert ask(a_box(model=of(None))).state is State.UNKNOWN

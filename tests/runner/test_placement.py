@@ -82,6 +82,8 @@ def test_only_arms_that_go_to_the_gpu_are_expected_there() -> None:
     assert expected([GpuBudget(loads=tuple(loads.values()))], box) == {"large": 4152}
     named = GpuBudget(need_mib=20_000, loads=(loads["small"],))
     assert expected([named], box) == {"small": 5000}
+    another_kind = GpuBudget(need_mib=20_000)
+    assert expected([another_kind], box) == {"candidate": 5000, "baseline": 5000}
 
 
 def test_without_expectations_no_card_is_read() -> None:
