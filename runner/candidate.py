@@ -21,7 +21,7 @@ from runner.recovery.progress import LogWatch, Progress
 from runner.secrets import redact
 from runner.until import Clock, Hopeless, Stopped, TimedOut, until
 
-POLL_S = 0.02
+POLL_S = 0.015
 FIRST_TERM_S = 10.0
 SECOND_TERM_S = 5.0
 KILL_S = 10.0
@@ -112,7 +112,7 @@ class Candidate:
         if self.who is not None and proc.alive(self.who):
             return None
         try:
-            code = self._keeper.look().exit
+            code = self._keeper.exit()
         except KeeperGone as gone:
             return str(gone)
         said = self._lines.end() or self._lines.last_line
@@ -135,6 +135,8 @@ class Candidate:
 
     def owns(self, port: int) -> bool:
         """Whether a process of this candidate listens there: an answer alone may be a stranger's."""
+        if self.who is not None and proc.owners(port, among=[self.who.pid]):
+            return True  # as nearly always; who else there is takes a look at every process
         return bool(proc.owners(port, among=self._keeper.look().left))
 
     def ready(
@@ -174,8 +176,7 @@ class Candidate:
         def over() -> int | None:
             if self.who is not None and proc.alive(self.who):
                 return None
-            code = self._keeper.look().exit
-            return code if code is not None else None
+            return self._keeper.exit()
 
         try:
             return until(

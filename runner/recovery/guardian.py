@@ -68,6 +68,7 @@ class Guardian:
             "hello": self._hello,
             "spawn": self._spawn,
             "look": self._look,
+            "exit": self._exit,
             "term": self._term,
             "kill": self._kill,
             "lease": self._lease,
@@ -134,8 +135,14 @@ class Guardian:
 
     def _look(self, _: Json) -> Json:
         left = self._left()
-        pid = self._candidate.pid if self._candidate else 0
-        return {"ok": True, "left": sorted(left), "exit": self._exits.get(pid)}
+        return {"ok": True, "left": sorted(left), "exit": self._exits.get(self._first())}
+
+    def _exit(self, _: Json) -> Json:
+        self._exits |= world.reap()
+        return {"ok": True, "exit": self._exits.get(self._first())}
+
+    def _first(self) -> int:
+        return self._candidate.pid if self._candidate else 0
 
     def _kill(self, _: Json | None = None) -> Json:
         if self._home is not None:

@@ -66,6 +66,14 @@ class Keeper:
         said = self._ask(do="look")
         return Kept(tuple(said.get("left") or ()), said.get("exit"))
 
+    def exit(self) -> int | None:
+        """The candidate's exit code once it has one, without a look at what else lives of it.
+
+        Raises KeeperGone.
+        """
+        said = self._ask(do="exit").get("exit")
+        return said if isinstance(said, int) else None
+
     def term(self) -> None:
         """Ask the candidate to end. Raises KeeperGone."""
         self._ask(do="term")

@@ -8,6 +8,8 @@
 --context N     the context that it says it has
 --mute          be healthy, and complete nothing
 --leave         start a child that outlives it, as an engine does
+--die S         end with 1, S seconds after the start
+--stamp FILE    write down, in CLOCK_BOOTTIME, when it was ready, or about to die
 --late          listen only after the load, as engines in Python do
 """
 
@@ -17,7 +19,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from typing import Any
@@ -75,19 +76,31 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.server.answered.set()
 
 
-def main() -> None:
-    """Serve until told to end."""
+def stamp(path: str) -> None:
+    """Write down what time it is, where that was asked for."""
+    if path:
+        with open(path, "w") as file:
+            file.write(str(time.clock_gettime(time.CLOCK_BOOTTIME)))
+
+
+def asked() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--model", default="")
     parser.add_argument("--context", type=int, default=4096)
-    for name in ("linger", "load", "flap"):
+    for name in ("linger", "load", "flap", "die"):
         parser.add_argument(f"--{name}", type=float, default=0.0)
-    for name in ("hang", "drip"):
+    for name in ("hang", "drip", "stamp"):
         parser.add_argument(f"--{name}", default="")
     for name in ("mute", "leave", "late"):
         parser.add_argument(f"--{name}", action="store_true")
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Serve until told to end."""
+    given = asked()
     ending = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ending.set())
     if given.leave:
@@ -97,11 +110,18 @@ def main() -> None:
         given.load = 0.0
     server = Odd(given)
     threading.Thread(target=server.serve_forever, args=[0.02], daemon=True).start()
+    if given.die:
+        ending.wait(given.die)
+        stamp(given.stamp)
+        os._exit(1)
+    if given.stamp:
+        ending.wait(given.load)
+        server.ready_at = 0.0
+        stamp(given.stamp)
     if given.flap:
         while not server.answered.wait(0.05) and not ending.is_set():
             pass
         ending.wait(given.flap)
-        sys.stdout.flush()
         os._exit(1)
     while not ending.wait(0.5):
         pass
