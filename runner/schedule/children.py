@@ -52,6 +52,7 @@ class Child:
             environment=world.scrubbed(os.environ) | _credentials(),
             cwd="/",
             log=out,
+            sees=True,
         )
         who = proc.ident(self._process.pid)
         self.pidfd = world.open_pidfd(who) if who else None

@@ -249,6 +249,7 @@ class Daemon:
             return
         self._published = now.boot + _PUBLISH_EVERY_S
         coming.publish(self._live.settings, self._ledger, self._state_dir, now.at)
+        self._post.show_status()
 
     # In words
 

@@ -14,7 +14,7 @@ from jobs.errors import ConfigError
 from jobs.load import load_job
 from runner.recovery import lock
 from runner.schedule.children import Children, Done
-from runner.schedule.firing import LATE, Ended, Firing, refusals
+from runner.schedule.firing import LATE, Ended, Firing, is_traffic, refusals
 from runner.schedule.incidents import Incidents
 from runner.schedule.ledger import Ledger
 from runner.schedule.moments import Moment
@@ -183,7 +183,9 @@ class Desk:
         slot = ended.slot
         schedule = self._schedule(slot)
         if slot.state is State.REFUSED and schedule is not None:
-            self._refused(slot, schedule, slot.reason, now, told=ended.result is not None)
+            busy = ended.result is not None and is_traffic(ended.result)
+            told = ended.result is not None
+            self._refused(slot, schedule, slot.reason, now, told=told, busy=busy)
             return
         if self._ledger.move(slot) and ended.result is None:
             self._tell(slot)
@@ -191,17 +193,28 @@ class Desk:
         self._incidents.resolve(_key(slot), first, [slot.reason])
 
     def _refused(
-        self, slot: Slot, schedule: Schedule, why: str, now: Moment, *, told: bool
+        self,
+        slot: Slot,
+        schedule: Schedule,
+        why: str,
+        now: Moment,
+        *,
+        told: bool,
+        busy: bool = False,
     ) -> None:
-        """Refused: look again until `try_until`, else that was it."""
+        """Refused: look again until `try_until`, else that was it. Traffic alone is waited out
+        within `late_by`, too: it passes by itself.
+        """
         zone = self.settings.zone
-        again = schedule.try_until is not None and now.at < ends(schedule, _at(slot.at), zone)
+        end = ends(schedule, _at(slot.at), zone)
+        again = (schedule.try_until is not None or busy) and now.at < end
         if not again:
             if self._ledger.move(replace(slot, state=State.REFUSED, reason=why)) and not told:
                 self._tell(replace(slot, state=State.REFUSED, reason=why))
             return
         self._looked[slot.job, slot.at] = now.boot
-        first = f"{self._standing()} · {slot.job} REFUSED, looking again until {schedule.try_until}"
+        until = clock(iso(end, zone))
+        first = f"{self._standing()} · {slot.job} REFUSED, looking again until {until}"
         self._incidents.open(_key(slot), first, [why], run=slot.run or "", told=told)
         self._wait(replace(slot, trigger="retry", run=None), why, now)
 

@@ -4,11 +4,10 @@ The daemon may end at any moment; a run it has started does not notice. It must 
 """
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from runner.outcome import Outcome
-from runner.recovery import world
+from runner.recovery import unit
 from runner.schedule.children import Children, Done
 from runner.schedule.ledger import Ledger
 from runner.schedule.slots import Slot, State
@@ -17,7 +16,6 @@ from runner.words import clock, duration
 UNIT = "runner-run@{job}.service"
 BEGIN_WITHIN_S = 120.0
 _FOR_EVER_S = 7 * 24 * 3600.0
-_ASK_WITHIN_S = 20.0
 
 LATE = " late: "
 """Stands in the reason of a slot whose run began late by nobody's decision."""
@@ -27,10 +25,7 @@ Json = dict[str, Any]
 
 def under_systemd() -> bool:
     """Whether runs are started as units: systemd is here, and the template is installed."""
-    if not Path("/run/systemd/system").is_dir():
-        return False
-    code, _ = world.quiet(["systemctl", "cat", UNIT.format(job="x")], within=_ASK_WITHIN_S)
-    return code == 0
+    return unit.loaded(UNIT.format(job="x"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +56,11 @@ class Firing:
 
     def _ask(self, slot: Slot) -> str | None:
         if self._units:
-            unit = UNIT.format(job=slot.job)
-            code, said = world.quiet(
-                ["systemctl", "--no-ask-password", "start", "--no-block", unit],
-                within=_ASK_WITHIN_S,
-            )
-            return None if code == 0 else f"systemctl start {unit}: {said}"
+            try:
+                unit.start(UNIT.format(job=slot.job), block=False)
+            except unit.Refused as refused:
+                return f"systemctl start {UNIT.format(job=slot.job)}: {refused}"
+            return None
         # a run that a person asked for is still the run of its slot
         trigger = "planned" if slot.trigger == "manual" else slot.trigger
         words = ["run", slot.job, "--trigger", trigger, "--json"]
@@ -126,6 +120,12 @@ def refusals(result: Json) -> str:
         if check["state"] == "fail" or (check["state"] == "unknown" and not _accepted(check))
     ]
     return "; ".join(bad)
+
+
+def is_traffic(result: Json) -> bool:
+    """Whether nothing but requests in flight kept a run from beginning."""
+    bad = {str(one["id"]) for one in result.get("checks") or [] if one["state"] == "fail"}
+    return bad == {"prod.busy"}
 
 
 def _accepted(check: Json) -> bool:

@@ -14,6 +14,7 @@ RECOVER_UNIT = "runner-recover.service"
 RECOVER_EVERY_S = 20.0
 RECOVER_WITHIN_S = 6 * 3600.0
 FLUSH_WITHIN_S = 300.0
+STATUS_WITHIN_S = 120.0
 
 
 class Post:
@@ -36,6 +37,12 @@ class Post:
         if due:
             words = ["tell", "--json"]
             self._errands.start("flush", words, within=FLUSH_WITHIN_S)
+
+    def show_status(self) -> None:
+        """Have `public/status.json` written anew: beside us, since a server that hangs is asked
+        patiently.
+        """
+        self._errands.start("status", ["status", "--json"], within=STATUS_WITHIN_S)
 
     def _recover(self, now: Moment) -> None:
         """A debt that nobody who lives is paying. Recovery itself looks again, and locks."""

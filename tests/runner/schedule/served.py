@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,9 @@ class Served:
 
     # The daemon
 
-    def serve(self) -> None:
+    def serve(self, environment: Mapping[str, str] | None = None) -> None:
         """Start it, and wait until it says that it is ready, as systemd would."""
+        known = os.environ if environment is None else environment
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
             name = f"\0runner-test-{os.getpid()}-{id(self)}-{time.monotonic_ns()}"
             manager.bind(name)
@@ -67,7 +69,7 @@ class Served:
                     stderr=log,
                     cwd="/",
                     env={
-                        **os.environ,
+                        **known,
                         "NOTIFY_SOCKET": "@" + name[1:],
                         "PYTHONPATH": str(SHIFTED.parents[3]),
                     },

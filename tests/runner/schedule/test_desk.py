@@ -390,3 +390,25 @@ def test_a_run_that_recovery_closed_closes_its_slot(box: Box) -> None:
     box.at("00:01:00")
     assert box.slot().state is State.RAN
     assert box.slot().reason == "ran at 00:41: interrupted"
+
+
+def test_traffic_is_waited_out_within_the_window(box: Box) -> None:
+    """Requests in flight past `idle_within`: the next minute, without any `try_until`."""
+    box.schedule({})
+    box.at("00:00:00")
+    busy = {
+        "id": "prod.busy",
+        "state": "fail",
+        "subject": "llm",
+        "found": "still works on requests",
+    }
+    box.runs.end("refused", checks=[{**busy, "evidence": []}])
+    box.at("00:01:00")
+    assert box.slot().state is State.WAITING
+    box.looks.answers = {"look-night": Done(0, {"state": "pass", "checks": []}, "")}
+    box.at("00:02:30")
+    assert len(box.runs.started) == 2
+    box.runs.end("proven")
+    box.at("00:03:00")
+    assert box.slot().state is State.RAN
+    assert "waited for prod.busy: llm" in box.slot().reason

@@ -282,3 +282,25 @@ def test_others_may_ask_without_the_daemon(served: Served) -> None:
     port = served.night.settings["production"][0]["port"]
     assert served.night.call("may-i", "use", str(port)).code == 1
     assert served.night.call("may-i", "stop", "nginx").code == 0
+
+
+def test_production_that_was_restarted_by_somebody_is_told(served: Served) -> None:
+    """Also while the daemon was down: another pid, another context, and no run did that."""
+    served.due_in(3000.0)
+    served.serve()
+    soon(lambda: True if _remembers(served) else None)
+    served.end()
+    os.kill(served.night.serving(), signal.SIGKILL)
+    soon(lambda: None if served.night.pid() else True)
+    served.night.settings["production"][0]["context"] = 8192
+    served.night.write()
+    served.night.start()
+    served.serve()
+    said = served.told("llm was restarted, and no run did that")
+    assert "context was 4096, is 8192" in said
+    assert "is now pid" in said
+
+
+def _remembers(served: Served) -> bool:
+    with Journal.open(served.night.state, read_only=True) as journal:
+        return Ledger(journal).fact("watch:llm") is not None
