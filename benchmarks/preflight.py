@@ -16,23 +16,37 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from preflight import proc
 from preflight.access import MayRead
+from preflight.activation import Activation
 from preflight.back import way_back
+from preflight.busy import Busy
 from preflight.check import Check
+from preflight.containers import Published
+from preflight.driver import GpuDriver, GpuPending
 from preflight.files import FileExists
 from preflight.fit import Load
 from preflight.gguf import read_header
 from preflight.gpu import GpuBudget
+from preflight.health import GpuHealthy
 from preflight.host import Binary, DiskSpace, StateDir
+from preflight.identity import GpuIdentity
+from preflight.leftover import Leftovers
+from preflight.limits import HostLimits
 from preflight.linux import LinuxBox
+from preflight.others import OthersAtWork
 from preflight.ports import ExpectedOwner, PortOwner
+from preflight.pressure import Quiet
+from preflight.ram import HostRam
 from preflight.recorded import KnownFile, Record
 from preflight.rings import Gate, gate, look
 from preflight.roles import Roles
 from preflight.serves import ProductionServes
 from preflight.shards import Shards
+from preflight.stoptime import StopTime
+from preflight.timing import ClockKept, StaysUp
 from preflight.unchanged import Unchanged, Watched
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -137,10 +151,35 @@ def checks_of(directory: Path, port: int, *, gpu: bool) -> list[Check]:
         ProductionServes(name="llm", probe={"base": base, "identity": identity}),
         *way_back(recipe),
     ]
+    checks += around(recipe, llm, port, first, gpu=gpu)
     if gpu:
         load = Load(model=str(production), draft=str(draft), context=4096)
         checks.append(GpuBudget(loads=(load,), asked=True, production=(llm,)))
     return checks
+
+
+def around(
+    recipe: dict[str, Any], llm: ExpectedOwner, port: int, first: Path, *, gpu: bool
+) -> list[Check]:
+    """What is asked of the machine around the job."""
+    known = {**recipe, "port": port, "probe": {"base": f"http://127.0.0.1:{port}"}}
+    return [
+        ClockKept(),
+        Published(port=1),
+        Leftovers(production=(llm,), models=(str(first),)),
+        OthersAtWork(),
+        GpuDriver(asked=gpu),
+        GpuIdentity(gpus=(0,) if gpu else (), asked=gpu),
+        GpuHealthy(),
+        GpuPending(),
+        HostRam(copied=(str(first),), production=(llm,)),
+        HostLimits(processes=(("llm", os.getpid(), False),)),
+        Quiet(production=(llm,)),
+        StaysUp(),
+        Activation(recipe=known),
+        StopTime(recipe=known),
+        Busy(recipe=known),
+    ]
 
 
 def unchanged(files: list[Path]) -> Unchanged:

@@ -152,6 +152,11 @@ class Needs(Model):
     disk_mib: Mib = Field(
         default=0, description="Disk space in MiB that the job writes into its run directory."
     )
+    cpu_pressure_at_most: Annotated[float, Field(ge=0, le=100)] | None = Field(
+        default=None,
+        description="CPU pressure of the machine in percent above which the job is refused "
+        "(default: results are only tagged as contended).",
+    )
 
 
 def _prompts(value: object) -> object:
@@ -269,7 +274,7 @@ class Job(Model):
     @classmethod
     def _never_production(cls, accept: dict[str, str]) -> dict[str, str]:
         for name in accept:
-            if name.startswith("prod."):
+            if name.startswith("prod.") and name != "prod.busy":
                 raise ValueError(
                     f"accepts {name}; what production needs to come back is never accepted unknown"
                 )

@@ -7,6 +7,7 @@ from typing import Any, Literal, Protocol
 
 from jobs.claims import Context
 from jobs.job import Job
+from jobs.machine import owner_of
 from jobs.servers import LlamaCpp
 from jobs.servers.base import LOOPBACK, Command, Server, ServerFile, programs
 from jobs.servers.llamacpp_needs import Words, flag_check, load, roles
@@ -17,7 +18,7 @@ from preflight.files import FileExists
 from preflight.fit import Learned, Load
 from preflight.gpu import GpuBudget
 from preflight.host import Binary, DiskSpace, StateDir
-from preflight.ports import ExpectedOwner, PortOwner
+from preflight.ports import PortOwner
 from preflight.recorded import Record
 from preflight.roles import Roles, files_of
 from preflight.serves import ProductionServes
@@ -86,6 +87,7 @@ def checks_for(
     checks += _programs(armed)
     checks += _flags(job, arms, known)
     checks.append(DiskSpace(path=state_dir, need_mib=job.needs.disk_mib))
+    checks += [DiskSpace(path=place, need_mib=1, own=False) for place in _logs(recipes)]
     for recipe in recipes:
         probe = dict(recipe["probe"])
         checks.append(
@@ -117,17 +119,6 @@ def _inputs(recipe: Json) -> Iterator[ServerFile]:
         yield ServerFile(role, path, gguf)
 
 
-def _owner(recipe: Json) -> ExpectedOwner:
-    """By what the processes of a service are known: its unit, or its process as it was found."""
-    identity, supervisor = recipe.get("identity") or {}, recipe.get("supervisor") or {}
-    pid, start = identity.get("pid"), identity.get("start")
-    return ExpectedOwner(
-        name=recipe["name"],
-        idents=((pid, start or 0),) if isinstance(pid, int) else (),
-        unit=supervisor.get("unit"),
-    )
-
-
 def _files(
     files: Iterable[ServerFile],
     owner: Literal["job", "production"],
@@ -139,6 +130,14 @@ def _files(
         yield FileExists(path=file.path, role=file.role, gguf=file.gguf, owner=owner, record=record)
         if file.gguf and file.role == "weights":
             yield Shards(path=file.path, owner=owner, record=record)
+
+
+def _logs(recipes: Iterable[Json]) -> Iterator[str]:
+    """Where production writes: a full disk there keeps it from starting, and is not ours to try."""
+    for recipe in recipes:
+        log = (recipe.get("supervisor") or {}).get("log")
+        if isinstance(log, str) and PurePosixPath(log).is_absolute():
+            yield str(PurePosixPath(log).parent)
 
 
 def _unchanged(job: Job, files: Iterable[ServerFile], record: Record | None) -> Iterator[Check]:
@@ -186,7 +185,7 @@ def _all_of(file: ServerFile) -> tuple[str, ...]:
 
 def _ports(arms: Iterable[Armed], recipes: Iterable[Json]) -> Iterator[Check]:
     for recipe in recipes:
-        yield PortOwner(port=recipe["port"], host=recipe["host"], expect=_owner(recipe))
+        yield PortOwner(port=recipe["port"], host=recipe["host"], expect=owner_of(recipe))
     for arm in arms:
         if arm.server is not None and arm.server.port is not None:
             yield PortOwner(port=arm.server.port, host=arm.server.host or LOOPBACK, expect="free")
@@ -199,25 +198,31 @@ def _gpus(
     weights = tuple(dict.fromkeys(_weights(_of_arms(arms.values()))))
     headroom = job.candidate.headroom_mib
     common = {} if headroom is None else {"headroom_mib": headroom}
+    shared = [need for need in job.needs.gpu if need.free_mib == "estimate"]
     for need in job.needs.gpu or (None,):
         free = need.free_mib if need else "estimate"
+        place = shared.index(need) if need in shared and len(shared) > 1 else None
         yield GpuBudget(
             need_mib=None if free == "estimate" else int(free),
             gpu=(need.uuid if need.uuid is not None else need.index) if need else None,
-            loads=tuple(_loads(arms, known)),
+            loads=tuple(_loads(arms, known, place, len(shared))),
             weights=weights,
-            production=tuple(_owner(recipe) for recipe in stopped),
+            production=tuple(owner_of(recipe) for recipe in stopped),
             production_ports=tuple((recipe["host"], recipe["port"]) for recipe in stopped),
             asked=need is not None,
             **common,
         )
 
 
-def _loads(arms: Mapping[str, Armed], known: Known) -> Iterator[Load]:
-    """What each arm puts on the GPU, where that can be estimated."""
+def _loads(
+    arms: Mapping[str, Armed], known: Known, place: int | None, count: int
+) -> Iterator[Load]:
+    """What each arm puts on the GPU, or its share of several, where that can be estimated."""
     for name, arm in arms.items():
         if isinstance(arm.server, LlamaCpp):
-            found = load(Words(arm.command, known.inherited), name, known.learned)
+            words = Words(arm.command, known.inherited)
+            share = 1.0 if place is None else words.share(place, count)
+            found = load(words, name, known.learned, share=share)
             if found is not None:
                 yield found
 

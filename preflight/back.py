@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from preflight.box import TIMEOUT, Box, FileFact
 from preflight.check import Check, Deadline, Explained
-from preflight.control import MayControl, OfRecipe, strings, unit_of
+from preflight.control import MayControl, OfWayBack, strings, unit_of
 from preflight.host import program_trouble
 from preflight.paths import Trouble, trouble_of
 from preflight.unit_back import unit_troubles
@@ -24,7 +24,7 @@ _DELETED = " (deleted)"
 _ORDER = (State.FAIL, State.UNKNOWN, State.WARN)
 
 
-class WayBack(OfRecipe):
+class WayBack(OfWayBack):
     """Everything that a restart of one service needs is there, and is what it runs from now."""
 
     id: ClassVar[str] = "prod.restore"

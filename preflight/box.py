@@ -117,6 +117,36 @@ class Gpu:
     """None when the driver would not list them."""
     fault: str = ""
     said: str = ""
+    unified: bool = False
+    """Whether it has no memory of its own: its numbers are the host's."""
+    mig: bool = False
+    """Whether it is divided: what can be used are its instances, which name it as their parent."""
+    parent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuHealth:
+    """How one GPU does; None for what it does not tell."""
+
+    index: int
+    uuid: str = ""
+    celsius: int | None = None
+    busy: int | None = None
+    """Percent of the last moments in which it worked."""
+    slowed: tuple[str, ...] = ()
+    """Why its clocks are held down, where that means trouble."""
+    uncorrected: int | None = None
+    """Memory errors since the driver was loaded that could not be corrected."""
+    pending: bool | None = None
+    """Memory rows wait for a reset of the GPU to be replaced."""
+    failed: bool | None = None
+    """There was no row left to replace one."""
+    retiring: bool | None = None
+    persistent: bool | None = None
+    shown: bool | None = None
+    """Whether a screen is driven by it."""
+    fault: str = ""
+    said: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +159,10 @@ class GpuReading:
 
     gpus: tuple[Gpu, ...] = ()
     source: str = ""
+    """"nvml", "nvidia-smi" or "amd"."""
     driver: str = ""
+    library: str = ""
+    """The file of NVML as it was loaded."""
     fault: str = ""
     said: str = ""
 
@@ -169,6 +202,8 @@ class Me:
     user: str
     cgroup: str | None
     unit: str | None
+    line: tuple[int, ...] = ()
+    """This process, and behind it its ancestors."""
 
 
 class Box(Protocol):
@@ -250,6 +285,14 @@ class Box(Protocol):
 
     def gpus(self, *, within: float) -> GpuReading:
         """Every GPU with its free memory and its processes."""
+        ...
+
+    def gpu_health(self, *, within: float) -> tuple[GpuHealth, ...]:
+        """How every GPU does; empty where nobody tells."""
+        ...
+
+    def gpu_openers(self) -> tuple[Proc, ...]:
+        """Processes that hold a GPU's device open, as far as they may be looked into."""
         ...
 
     def run(

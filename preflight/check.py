@@ -41,6 +41,8 @@ class Check(BaseModel, ABC):
 
     id: ClassVar[str]
     radius: ClassVar[BlastRadius]
+    rank: ClassVar[int] = 50
+    """Its place in its ring: what others rest on is asked first."""
     cheap: ClassVar[bool] = False
     """Whether the gate asks it again right before the stop."""
     explains: ClassVar[tuple[Explained, ...]] = ()

@@ -36,11 +36,6 @@ class OfRecipe(Check):
         return str(self.recipe.get("name", "production"))
 
     @property
-    def acceptable(self) -> bool:
-        """Never: without its way back production is not stopped."""
-        return False
-
-    @property
     def supervisor(self) -> Mapping[str, Any]:
         """How it is stopped and started."""
         found = self.recipe.get("supervisor")
@@ -61,7 +56,16 @@ class OfRecipe(Check):
         return found if isinstance(found, int) else None
 
 
-class MayControl(OfRecipe):
+class OfWayBack(OfRecipe):
+    """What no person may wave through: without its way back production is not stopped."""
+
+    @property
+    def acceptable(self) -> bool:
+        """Never."""
+        return False
+
+
+class MayControl(OfWayBack):
     """The permission to stop one service and, above all, to start it again: proven beforehand."""
 
     id: ClassVar[str] = "prod.permission"

@@ -1,97 +1,26 @@
 """GPU memory: does what the job needs fit, once production's share is given back?
 
-Judged from free memory and the list of processes, never from `used`, which counts what the driver
-keeps for itself. What nobody accounts for is said, and is never taken for production's.
+Judged from free memory and the list of processes (`preflight.attribution`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from preflight.box import CRASH, TIMEOUT, Box, Gpu, GpuProc, GpuReading
-from preflight.check import Check, Deadline
+from preflight.attribution import Budget, budget_of, holder, unaccounted
+from preflight.box import Box, Gpu, GpuReading
+from preflight.check import Check, Deadline, Explained
+from preflight.driver import reading_trouble
 from preflight.fit import Load, Unread, heaviest, ways
 from preflight.ports import ExpectedOwner, holders, person
+from preflight.ram import resident
 from preflight.verdict import BlastRadius, State, Verdict
-from preflight.wording import command, memory, named
-
-_USUAL_GAP_MIB = 1024
-"""Reserved memory and contexts that no process is charged with: 0.3 to 1 GiB on most cards."""
+from preflight.wording import memory, named
 
 _WAYS = 2
 """So many ways to make it fit are told first; the others stand in the evidence."""
-
-_MISMATCH = (
-    "library and loaded driver differ ({said}): nothing new can start on the GPU until a reboot, "
-    "so production could not come back"
-)
-_FAULTS: dict[str, tuple[State, str, str]] = {
-    "absent": (
-        State.FAIL,
-        "no NVIDIA driver library, and {said}",
-        "install the driver, or name nvidia-smi in [gpu] nvidia_smi",
-    ),
-    "not-loaded": (State.FAIL, "the NVIDIA driver is not loaded ({said})", "load it, or reboot"),
-    "mismatch": (
-        State.FAIL,
-        _MISMATCH,
-        "reboot first",
-    ),
-    "lost": (State.FAIL, "a GPU has fallen off the bus ({said})", "reboot, then look at the card"),
-    TIMEOUT: (State.UNKNOWN, "{said} (timeout: is the driver stuck?)", "try: nvidia-smi"),
-    CRASH: (State.UNKNOWN, "the GPU reader died: {said} (a lost GPU does that)", "try: nvidia-smi"),
-    "error": (State.UNKNOWN, "the driver answers: {said}", "try: nvidia-smi"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """One GPU's memory in MiB, told apart."""
-
-    free: int
-    production: int | None
-    """None when the driver does not say how much production holds."""
-    foreign: tuple[GpuProc, ...]
-    gap: int
-    """Used, but charged to nobody."""
-    total: int
-
-    def after_stop(self) -> int:
-        """Free once production has gone, as far as the driver says so."""
-        return self.free + (self.production or 0)
-
-
-def budget_of(gpus: Sequence[Gpu], family: frozenset[int]) -> Budget:
-    """Add up one or more GPUs; rows that cannot be true are not believed.
-
-    A pid that cannot be seen here belongs to nobody we could name: it may be production's, told
-    with the number of another pid namespace. Its memory stays in the gap.
-    """
-    free = sum(gpu.free_mib for gpu in gpus)
-    total = sum(gpu.total_mib for gpu in gpus)
-    production: int | None = 0
-    foreign: list[GpuProc] = []
-    charged = 0
-    for gpu in gpus:
-        if gpu.procs is None or not _credible(gpu.procs, gpu.total_mib - gpu.free_mib):
-            production = None
-            continue
-        for row in gpu.procs:
-            if row.pid in family:
-                production = None if row.mib is None or production is None else production + row.mib
-            elif row.proc is not None:
-                foreign.append(row)
-            else:
-                continue
-            charged += row.mib or 0
-    return Budget(free, production, tuple(foreign), max(0, total - free - charged), total)
-
-
-def _credible(rows: Sequence[GpuProc], used_mib: int) -> bool:
-    """R535 drivers mixed up pids and bytes: a list that adds up to more than is used is garbage."""
-    return sum(row.mib or 0 for row in rows) <= used_mib * 1.05 + 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +38,30 @@ class Need:
     """What would make it fit into so many MiB."""
 
 
-def _holder(row: GpuProc) -> str:
-    much = memory(row.mib) if row.mib is not None else "an unknown amount"
-    argv, user = (row.proc.argv, row.proc.user) if row.proc is not None else ((), "")
-    return f"pid {row.pid} {command(argv, 40)} ({user}, {much})"
-
-
 class GpuBudget(Check):
     """Free memory plus what production holds minus the headroom, against what the job needs."""
 
     id: ClassVar[str] = "gpu.budget"
     radius: ClassVar[BlastRadius] = BlastRadius.GPU
     cheap: ClassVar[bool] = True
+    explains: ClassVar[tuple[Explained, ...]] = (
+        Explained(
+            "gpu.budget",
+            reads="free memory and the list of processes of each GPU that is meant, and who belongs "
+            "to production; on a GPU that shares the host's memory, MemAvailable",
+            passes="free + what production holds - headroom is at least what the job needs",
+            warns="nobody said how much is needed; a desktop is drawn on the GPU",
+            fails="it is too little, and whoever holds the rest is named; it can never fit",
+            unknown="what is used is not accounted for, and would do if it were production's; the "
+            "driver tells no memory; it is not said which of several GPUs is meant",
+            skipped="no GPU is here, and the job asks for none",
+            remedies=(
+                "name it: [needs] gpu = [{ uuid = …, free_mib = … }]",
+                "less context, a smaller KV type or model",
+                "wait for whoever is named, or ask them",
+            ),
+        ),
+    )
 
     kind: Literal["gpu"] = "gpu"
     need_mib: int | None = None
@@ -162,8 +103,17 @@ class GpuBudget(Check):
         need = self._need(box, len(chosen), time)
         if isinstance(need, Verdict):
             return need
-        verdict = self._judge(chosen, budget_of(chosen, self._family(box)), need)
-        return self._unsure(verdict, need)
+        family = self._family(box)
+        shared = any(gpu.unified for gpu in chosen)
+        held = resident(box, family, within=time.left()) if shared else 0
+        budget = budget_of(chosen, family, held)
+        verdict = self._judge(chosen, budget, need)
+        if verdict.refuses and (budget.unseen or budget.hidden):
+            more = unaccounted(box, budget, family)
+            verdict = replace(verdict, evidence=(*verdict.evidence, *more))
+        # somebody who comes or goes between the check and the gate is a change; free memory moves
+        seen = " ".join(str(row.pid) for row in sorted(budget.strangers, key=lambda row: row.pid))
+        return replace(self._drawn(self._unsure(verdict, need), budget), seen=seen)
 
     def _no_reading(self, reading: GpuReading) -> Verdict:
         if reading.fault in ("absent", "not-loaded") and not self.asked:
@@ -173,8 +123,8 @@ class GpuBudget(Check):
                 wanted="",
                 evidence=(reading.said,),
             )
-        state, found, remedy = _FAULTS.get(reading.fault, _FAULTS["error"])
-        return self._says(state, found.format(said=reading.said), remedy=remedy)
+        state, found, remedy = reading_trouble(reading)
+        return self._says(state, found, remedy=remedy)
 
     def _choose(self, reading: GpuReading) -> tuple[Gpu, ...] | Verdict:
         """The GPUs that are meant; a Verdict when that cannot be told or they are broken."""
@@ -182,9 +132,11 @@ class GpuBudget(Check):
         if not gpus:
             return self._says(State.FAIL, "this box has no GPU", remedy="see: nvidia-smi -L")
         if isinstance(self.gpu, int):
-            gpus = tuple(gpu for gpu in gpus if gpu.index == self.gpu)
+            gpus = tuple(gpu for gpu in gpus if gpu.index == self.gpu and not gpu.parent)
         elif self.gpu is not None:
             gpus = tuple(gpu for gpu in gpus if gpu.uuid.startswith(self.gpu))
+        else:  # what is divided can only be used by its parts
+            gpus = tuple(gpu for gpu in gpus if not gpu.mig)
         listed = named([f"{gpu.index}: {gpu.uuid} {gpu.name}" for gpu in reading.gpus], 8)
         if not gpus:
             return self._says(State.FAIL, f"not among the GPUs here ({listed})", remedy="name one")
@@ -209,7 +161,7 @@ class GpuBudget(Check):
         if gpu.fault == "unsupported":
             return self._says(
                 State.UNKNOWN,
-                f"the driver tells no memory for {name} {gpu.name} (shared with the host?)",
+                f"the driver tells no memory for {name} {gpu.name}",
                 remedy="accept it with a reason, if you know that it fits",
             )
         return self._says(State.UNKNOWN, f"{name}: {gpu.said}", remedy="try: nvidia-smi")
@@ -262,7 +214,7 @@ class GpuBudget(Check):
         evidence = (
             *((f"estimated: {need.said}",) if need.said else ()),
             *(f"{gpu.uuid or gpu.index} {gpu.name}: {memory(gpu.total_mib)}" for gpu in gpus),
-            *(f"also on it: {_holder(row)}" for row in budget.foreign),
+            *(f"also on it: {holder(row)}" for row in budget.foreign),
             f"used, but charged to nobody: {memory(budget.gap)}",
         )
         if need.mib > budget.total - self.headroom_mib:
@@ -289,9 +241,7 @@ class GpuBudget(Check):
     ) -> Verdict:
         """It does not fit by the numbers; the numbers may not be the whole truth."""
         short = need.mib - room
-        unsaid = any(row.mib is None for row in budget.foreign)
-        hidden = budget.production is None or unsaid or budget.gap > _USUAL_GAP_MIB
-        if hidden and budget.gap >= short:
+        if budget.hidden and budget.gap >= short:
             return self._says(
                 State.UNKNOWN,
                 f"{sums}; {memory(budget.gap)} are used and the driver names no owner (WSL, a "
@@ -301,7 +251,7 @@ class GpuBudget(Check):
                 evidence=evidence,
             )
         heavy = sorted(budget.foreign, key=lambda row: row.mib or 0, reverse=True)
-        held = f"; held by {named([_holder(row) for row in heavy], 2)}" if heavy else ""
+        held = f"; held by {named([holder(row) for row in heavy], 2)}" if heavy else ""
         who = person(heavy[0].proc) if heavy and heavy[0].proc is not None else ""
         helps = need.ways(room)
         ask_for_less = "; ".join(helps[:_WAYS]) or "ask for less"
@@ -332,6 +282,16 @@ class GpuBudget(Check):
             )
             return replace(verdict, evidence=(*verdict.evidence, guessed))
         return verdict
+
+    def _drawn(self, verdict: Verdict, budget: Budget) -> Verdict:
+        """A desktop on the card takes more whenever somebody opens a window."""
+        desktop = [row for row in budget.foreign if row.kind == "graphics"]
+        if verdict.state is not State.PASS or not desktop:
+            return verdict
+        found = (
+            f"{verdict.found}; a desktop is drawn on it: {named([holder(r) for r in desktop], 2)}"
+        )
+        return replace(verdict, state=State.WARN, found=found, remedy="leave it more headroom_mib")
 
     def _says(
         self,

@@ -9,36 +9,25 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Self
 
 import psutil
 
-from preflight import nvml, probe, proc
+from preflight import probe, proc
 from preflight.box import (
-    CRASH,
-    TIMEOUT,
     Answer,
-    Gpu,
-    GpuProc,
-    GpuReading,
     Listener,
     Me,
     Proc,
     Ran,
     Sockets,
 )
-from preflight.linux_host import LinuxHost
+from preflight.linux_gpus import LinuxGpus, Reader
 
-Reader = Literal["auto", "nvml", "nvidia-smi"]
-
-_NVML = (sys.executable, "-I", "-m", "preflight.nvml")
 _CONTAINER = re.compile(
     r"(?P<engine>docker|libpod|cri-containerd)[-/](?P<id>[0-9a-f]{12})[0-9a-f]*(?:\.scope)?/?$"
 )
@@ -57,7 +46,7 @@ def unit_or_container(cgroup: str | None) -> str | None:
     return proc.unit_of(cgroup)
 
 
-class LinuxBox(LinuxHost):
+class LinuxBox(LinuxGpus):
     """This machine. Keeps its children warm between questions; `close` ends them.
 
     One caller at a time. `nvidia_smi` names the tool for machines without an NVML library; with
@@ -65,10 +54,7 @@ class LinuxBox(LinuxHost):
     """
 
     def __init__(self, *, nvidia_smi: str | None = None, reader: Reader = "auto") -> None:
-        super().__init__()
-        self._nvml = probe.Helper(_NVML)
-        self._smi = nvidia_smi
-        self._gpu_reader = reader
+        super().__init__(nvidia_smi, reader)
         self._names: dict[int, str] = {}
 
     def __enter__(self) -> Self:
@@ -164,7 +150,7 @@ class LinuxBox(LinuxHost):
 
     def family(self, pid: int) -> frozenset[int]:
         """The live processes of the same service, container or session."""
-        return self._once(("family", pid), lambda: frozenset(proc.family(pid)))
+        return self._once(("family", pid), lambda: frozenset(proc.family(pid, self._stats())))
 
     def unit_members(self, cgroup: str) -> frozenset[int]:
         """The live processes in this cgroup or below it."""
@@ -182,7 +168,7 @@ class LinuxBox(LinuxHost):
     def me(self) -> Me:
         """This process: its effective user and its cgroup."""
         uid, cgroup = os.geteuid(), proc.cgroup(os.getpid())
-        return Me(uid, self._name(uid), cgroup, proc.unit_of(cgroup))
+        return Me(uid, self._name(uid), cgroup, proc.unit_of(cgroup), _line())
 
     def _name(self, uid: int) -> str:
         if uid not in self._names:
@@ -192,60 +178,6 @@ class LinuxBox(LinuxHost):
             except probe.Lost:
                 self._names[uid] = f"uid {uid}"
         return self._names[uid]
-
-    # GPUs
-
-    def gpus(self, *, within: float) -> GpuReading:
-        """Every GPU, through NVML in a child, or through nvidia-smi where no NVML library loads."""
-        ends = time.monotonic() + within
-        if self._gpu_reader != "nvidia-smi":
-            reading = self._through_nvml(within)
-            if reading.fault != "absent" or self._gpu_reader == "nvml":
-                return reading
-        return self._through_smi(max(0.0, ends - time.monotonic()))
-
-    def _through_nvml(self, within: float) -> GpuReading:
-        try:
-            answer = self._nvml.ask({"verb": "read"}, within=within)
-        except probe.Lost as lost:
-            said = f"NVML: {lost.said}" if lost.fault == TIMEOUT else lost.said
-            return GpuReading(source="nvml", fault=lost.fault, said=said)
-        return self._reading("nvml", answer)
-
-    def _through_smi(self, within: float) -> GpuReading:
-        ends = time.monotonic() + within
-        path = os.environ.get("PATH", os.defpath)
-        tool = self._smi or shutil.which("nvidia-smi", path=path)
-        if tool is None:
-            return GpuReading(fault="absent", said=f"nvidia-smi not found in PATH={path}")
-        ran = probe.run([tool, *nvml.smi_arguments("gpu", nvml.SMI_GPUS)], within=within)
-        if ran.code != 0:
-            return _failed_smi(tool, ran)
-        left = max(0.0, ends - time.monotonic())
-        apps = probe.run([tool, *nvml.smi_arguments("compute-apps", nvml.SMI_APPS)], within=left)
-        if apps.fault == TIMEOUT:
-            return _failed_smi(tool, apps)
-        listed = apps.out if apps.code == 0 else None
-        return self._reading("nvidia-smi", nvml.from_smi(ran.out, listed))
-
-    def _reading(self, source: str, answer: Mapping[str, Any]) -> GpuReading:
-        if answer.get("fault"):
-            return GpuReading(
-                source=source, fault=str(answer["fault"]), said=str(answer.get("said", ""))
-            )
-        gpus = tuple(self._gpu(gpu) for gpu in answer.get("gpus", ()))
-        return GpuReading(gpus, source=source, driver=str(answer.get("driver", "")))
-
-    def _gpu(self, seen: Mapping[str, Any]) -> Gpu:
-        listed = seen.get("procs", [])
-        procs = None
-        if listed is not None:
-            procs = tuple(
-                GpuProc(row["pid"], row["mib"], row["kind"], self.process(row["pid"]))
-                for row in listed
-            )
-        known = {field.name for field in fields(Gpu)} - {"procs"}
-        return Gpu(procs=procs, **{key: value for key, value in seen.items() if key in known})
 
     # commands and servers
 
@@ -266,23 +198,17 @@ class LinuxBox(LinuxHost):
         return Answer(**{key: value for key, value in answer.items() if key in known})
 
 
+def _line() -> tuple[int, ...]:
+    """This process and its ancestors, as far as they can be seen."""
+    pid, found = os.getpid(), list[int]()
+    while pid > 0 and pid not in found:
+        found.append(pid)
+        seen = proc.stat(pid)
+        pid = seen.ppid if seen is not None else 0
+    return tuple(found)
+
+
 def _listening() -> tuple[list[proc.Socket], dict[int, set[int]]]:
     """Every LISTEN row of this namespace, and who holds which. Raises OSError, ValueError."""
     rows = proc.listening()
     return rows, proc.holders({row.inode for row in rows}) if rows else {}
-
-
-def _failed_smi(tool: str, ran: Ran) -> GpuReading:
-    if ran.fault:
-        fault = ran.fault if ran.fault in (TIMEOUT, CRASH) else "absent"
-        said = ran.said if fault == TIMEOUT else f"{tool} cannot be started: {ran.said}"
-        return GpuReading(source="nvidia-smi", fault=fault, said=said)
-    words = ran.last_line
-    fault = "error"
-    if "version mismatch" in words.lower():
-        fault = "mismatch"
-    elif "couldn't communicate with the nvidia driver" in f"{ran.out} {ran.err}".lower():
-        fault = "not-loaded"
-    elif "no devices were found" in f"{ran.out} {ran.err}".lower():
-        return GpuReading(source="nvidia-smi")
-    return GpuReading(source="nvidia-smi", fault=fault, said=f"{tool}: {words or ran.code}")

@@ -74,7 +74,7 @@ class LinuxHost(LinuxFiles):
         if answer.get("fault"):
             lost = {"fault": answer["fault"], "said": answer.get("said", "")}
             rows = [{"path": path, **lost} for path in paths]
-        return [kind(**_frozen(row)) for row in rows]
+        return [kind(**frozen(row)) for row in rows]
 
     def texts(self, paths: Sequence[str], *, within: float) -> tuple[Text, ...]:
         """Each of these small files, whole, in order."""
@@ -136,7 +136,10 @@ class LinuxHost(LinuxFiles):
 
     def table(self) -> tuple[Running, ...]:
         """Every process that can be seen; those that vanish while they are read are left out."""
-        return self._once(("table",), lambda: tuple(_table()))
+        return self._once(("table",), lambda: tuple(map(_running, self._stats().values())))
+
+    def _stats(self) -> dict[int, proc.Stat]:
+        return self._once(("stats",), proc.stats)
 
     def connections(self, port: int) -> int | None:
         """Open connections to a local port; None when the tables cannot be read."""
@@ -151,7 +154,7 @@ class LinuxHost(LinuxFiles):
         return bool(answer.get("answered"))
 
 
-def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
+def frozen(row: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a fact: lists of JSON as tuples."""
     return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
 
@@ -166,19 +169,15 @@ def _pairs(text: str) -> dict[str, str]:
     return found
 
 
-def _table() -> Iterator[Running]:
-    for pid in proc.pids():
-        found = proc.stat(pid)
-        if found is None:
-            continue
-        argv, uid = proc.cmdline(pid), proc.uid(pid)
-        yield Running(
-            pid=pid,
-            ppid=found.ppid,
-            state=found.state,
-            comm=found.comm,
-            argv=argv or (),
-            uid=-1 if uid is None else uid,
-            ticks=found.ticks,
-            start=found.start,
-        )
+def _running(found: proc.Stat) -> Running:
+    argv, uid = proc.cmdline(found.pid), proc.uid(found.pid)
+    return Running(
+        pid=found.pid,
+        ppid=found.ppid,
+        state=found.state,
+        comm=found.comm,
+        argv=argv or (),
+        uid=-1 if uid is None else uid,
+        ticks=found.ticks,
+        start=found.start,
+    )

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from preflight import nvml_state
+
 Json = dict[str, Any]
 
 _MIB = 1 << 20
@@ -25,10 +27,13 @@ _FAULTS = {
     18: "mismatch",  # NVML_ERROR_LIB_RM_VERSION_MISMATCH
 }
 _NOT_SUPPORTED = 3
-_NO_SUCH_INDEX = 2
 
 SMI_GPUS = ("index", "uuid", "name", "driver_version", "memory.total", "memory.free")
 SMI_APPS = ("gpu_uuid", "pid", "used_memory")
+SMI_HEALTH = (
+    "index", "uuid", "temperature.gpu", "ecc.errors.uncorrected.volatile.total",
+    "retired_pages.pending", "persistence_mode", "display_active", "utilization.gpu",
+)  # fmt: skip
 
 
 def smi_arguments(query: str, fields: tuple[str, ...]) -> list[str]:
@@ -73,26 +78,46 @@ def _processes(nvml: Any, handle: Any) -> list[Json] | None:
     return [found[pid] for pid in sorted(found)]
 
 
-def _gpu(nvml: Any, index: int) -> Json:
+def _gpu(nvml: Any, index: int) -> list[Json]:
+    """One GPU, and its MIG instances behind it."""
     gpu: Json = {"index": index}
     try:
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
         gpu["uuid"] = nvml.nvmlDeviceGetUUID(handle)
         gpu["name"] = nvml.nvmlDeviceGetName(handle)
     except nvml.NVMLError as error:
-        return gpu | _failed(error)
+        return [gpu | _failed(error)]
+    parts = nvml_state.instances(nvml, handle)
+    whole = gpu | {"mig": parts is not None} | _memory(nvml, handle, gpu["name"])
+    return [whole, *(_part(nvml, gpu, part) for part in parts or ())]
+
+
+def _part(nvml: Any, gpu: Json, handle: Any) -> Json:
+    """One MIG instance: what CUDA sees as a GPU of its own."""
+    part = {"index": gpu["index"], "name": f"{gpu['name']} MIG", "parent": gpu["uuid"]}
+    try:
+        part["uuid"] = nvml.nvmlDeviceGetUUID(handle)
+    except nvml.NVMLError as error:
+        return part | _failed(error)
+    return part | _memory(nvml, handle, "")
+
+
+def _memory(nvml: Any, handle: Any, name: str) -> Json:
+    """Total, free and processes. A GPU without memory of its own has the host's."""
+    found: Json
     try:
         # v1: its `free` is right everywhere, while the meaning of `used` differs by driver
         memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+        found = {"total_mib": _mib(memory.total), "free_mib": _mib(memory.free)}
+        if not memory.total:
+            found = {"fault": "unsupported", "said": "the driver reports no memory at all"}
     except nvml.NVMLError as error:
-        failed = _failed(error)
-        if failed["code"] == _NOT_SUPPORTED:
-            failed["fault"] = "unsupported"
-        return gpu | failed
-    if not memory.total:
-        return gpu | {"fault": "unsupported", "said": "the driver reports no memory at all"}
-    gpu |= {"total_mib": _mib(memory.total), "free_mib": _mib(memory.free)}
-    return gpu | {"procs": _processes(nvml, handle)}
+        found = _failed(error)
+        if found["code"] == _NOT_SUPPORTED:
+            found["fault"] = "unsupported"
+    if nvml_state.shares(name) and found.get("fault") in (None, "unsupported"):
+        found = nvml_state.host_memory()
+    return found if found.get("fault") else found | {"procs": _processes(nvml, handle)}
 
 
 def read(nvml: Any) -> Json:
@@ -102,19 +127,29 @@ def read(nvml: Any) -> Json:
         count = nvml.nvmlDeviceGetCount()
     except nvml.NVMLError as error:
         return _failed(error)
-    return {"driver": driver, "gpus": [_gpu(nvml, index) for index in range(count)]}
+    gpus = [gpu for index in range(count) for gpu in _gpu(nvml, index)]
+    return {"driver": driver, "library": nvml_state.library(), "gpus": gpus}
 
 
-def reader() -> Callable[[], Json]:
+def states(nvml: Any) -> Json:
+    """The health of every GPU."""
+    try:
+        count = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+        return _failed(error)
+    return {"rows": [nvml_state.health(nvml, index) for index in range(count)]}
+
+
+def reader() -> Callable[..., Json]:
     """A function that reads; NVML stays open between two readings, and is tried again if it failed."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError as error:
         said = f"the package nvidia-ml-py cannot be imported: {error}"
-        return lambda: {"fault": "absent", "said": said}
+        return lambda _="read": {"fault": "absent", "said": said}
     ready = False
 
-    def look() -> Json:
+    def look(verb: str = "read") -> Json:
         nonlocal ready
         if not ready:
             try:
@@ -122,7 +157,7 @@ def reader() -> Callable[[], Json]:
             except nvml.NVMLError as error:
                 return _failed(error)
             ready = True
-        return read(nvml)
+        return states(nvml) if verb == "health" else read(nvml)
 
     return look
 
@@ -142,9 +177,37 @@ def from_smi(gpus: str, apps: str | None) -> Json:
 def _smi_gpu(row: list[str], *, listed: bool) -> Json:
     total, free = _number(row[4]), _number(row[5])
     gpu: Json = {"index": _number(row[0]) or 0, "uuid": row[1], "name": row[2]}
+    if (total is None or free is None) and nvml_state.shares(row[2]):
+        return gpu | nvml_state.host_memory() | {"procs": [] if listed else None}
     if total is None or free is None:
         return gpu | {"fault": "unsupported", "said": f"memory is {row[4]}", "procs": []}
     return gpu | {"total_mib": total, "free_mib": free, "procs": [] if listed else None}
+
+
+def health_from_smi(text: str) -> Json:
+    """What nvidia-smi printed of health, in the same shape; what it does not know is missing."""
+    rows: list[Json] = []
+    for row in _table(text):
+        if len(row) != len(SMI_HEALTH):
+            continue
+        said = dict(zip(SMI_HEALTH, row, strict=True))
+        found: Json = {"index": _number(said["index"]) or 0, "uuid": said["uuid"]}
+        numbers = {
+            "celsius": "temperature.gpu",
+            "busy": "utilization.gpu",
+            "uncorrected": SMI_HEALTH[3],
+        }
+        found |= {name: _number(said[field]) for name, field in numbers.items()}
+        words = {
+            "retiring": "retired_pages.pending",
+            "persistent": "persistence_mode",
+            "shown": "display_active",
+        }
+        for name, field in words.items():
+            if said[field] in ("Yes", "Enabled", "No", "Disabled"):
+                found[name] = said[field] in ("Yes", "Enabled")
+        rows.append({name: value for name, value in found.items() if value is not None})
+    return {"rows": rows}
 
 
 def _table(text: str) -> list[list[str]]:
@@ -165,9 +228,9 @@ def _number(text: str) -> int | None:
 def main() -> None:
     """Answer until the input ends."""
     look = reader()
-    for _ in sys.stdin:
+    for line in sys.stdin:
         try:
-            answer = look()
+            answer = look(json.loads(line)["verb"])
         except Exception as error:  # noqa: BLE001 - whoever asked turns it into an unknown
             answer = {"fault": "error", "said": f"{type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(answer) + "\n")

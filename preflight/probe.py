@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import time
@@ -175,6 +176,8 @@ def run(argv: Sequence[str], *, within: float, env: Mapping[str, str] | None = N
     `fault` is an errno's name when it could not be started, TIMEOUT when it did not end.
     """
     ends = time.monotonic() + within
+    if argv and "/" not in argv[0] and _nowhere(argv[0], env):
+        return Ran(None, fault="ENOENT", said=os.strerror(errno.ENOENT))
     try:
         child = _start(
             argv,
@@ -191,6 +194,12 @@ def run(argv: Sequence[str], *, within: float, env: Mapping[str, str] | None = N
         return _collected(child, argv[0], within, ends)
     finally:
         _abandon(child)
+
+
+def _nowhere(program: str, env: Mapping[str, str] | None) -> bool:
+    """Whether PATH has no such program: a start that fails would cost a process all the same."""
+    path = _environment(env).get("PATH", os.defpath)
+    return "\0" not in program and shutil.which(program, path=path) is None
 
 
 def _collected(child: subprocess.Popen[bytes], name: str, within: float, ends: float) -> Ran:

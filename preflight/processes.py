@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 TAG = "RUNNER_RUN_ID"
 """The environment variable that marks every process of a candidate with its run."""
 
+_PIECE = 1 << 16
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SHARED_MEMORY = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/")  # noqa: S108 - names, not files of ours
 
@@ -77,12 +79,11 @@ def boot_id() -> str:
 
 def stat(pid: int) -> Stat | None:
     """Read /proc/PID/stat; None when there is no such process."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    raw = _read(f"/proc/{pid}/stat")
+    if raw is None:
         return None
     # the name may hold spaces and brackets, so cut at the last one
-    head, _, tail = text.rpartition(")")
+    head, _, tail = raw.decode("utf-8", "replace").rpartition(")")
     fields = tail.split()
     if len(fields) < 20:  # a row cut short by a process that just ended
         return None
@@ -123,10 +124,20 @@ def _split(raw: bytes) -> tuple[str, ...]:
 
 
 def _read(path: str) -> bytes | None:
+    """All of a small file; None when it is gone or hidden. Read by the thousand, so without frills."""
     try:
-        return Path(path).read_bytes()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        pieces = [os.read(fd, _PIECE)]
+        while len(pieces[-1]) > 0:
+            pieces.append(os.read(fd, _PIECE))
+    except OSError:  # it ended while it was read
+        return None
+    finally:
+        os.close(fd)
+    return b"".join(pieces)
 
 
 def cmdline(pid: int) -> tuple[str, ...] | None:
@@ -160,6 +171,15 @@ def exe(pid: int) -> str | None:
 def cwd(pid: int) -> str | None:
     """The working directory; None when hidden."""
     return link(f"/proc/{pid}/cwd")
+
+
+def open_files(pid: int) -> list[str]:
+    """What each descriptor of a process points to; empty when hidden or gone."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return []
+    return [target for name in names if (target := link(f"/proc/{pid}/fd/{name}")) is not None]
 
 
 def uid(pid: int) -> int | None:
@@ -220,13 +240,20 @@ def _family_key(path: str | None) -> str | None:
     return path if own or "/docker/" in path else None
 
 
-def descendants(pid: int) -> set[int]:
-    """Children, their children and so on, without `pid` itself; zombies left out."""
+def stats() -> dict[int, Stat]:
+    """Every process that can be seen; those that vanish while they are read are left out."""
+    return {pid: found for pid in pids() if (found := stat(pid)) is not None}
+
+
+def descendants(pid: int, among: Mapping[int, Stat] | None = None) -> set[int]:
+    """Children, their children and so on, without `pid` itself; zombies left out.
+
+    `among` are the stats of all processes, where somebody has just read them.
+    """
     children: dict[int, list[int]] = {}
-    for other in pids():
-        found = stat(other)
-        if found is not None and not found.gone:
-            children.setdefault(found.ppid, []).append(other)
+    for found in (stats() if among is None else among).values():
+        if not found.gone:
+            children.setdefault(found.ppid, []).append(found.pid)
     seen: set[int] = set()
     queue = [pid]
     while queue:
@@ -251,7 +278,7 @@ def _first(members: set[int]) -> int | None:
     return min(found, key=lambda one: (one.start, one.pid)).pid if found else None
 
 
-def family(pid: int) -> set[int]:
+def family(pid: int, among: Mapping[int, Stat] | None = None) -> set[int]:
     """Every live process that belongs with `pid`: its descendants, its session where it leads one,
     and its service's or container's cgroup where it is the first process of that. A GPU engine is
     often not the process that listens, so memory and signals go by family.
@@ -259,13 +286,13 @@ def family(pid: int) -> set[int]:
     A process that merely lives in somebody's cgroup (started from a login that sshd keeps in its
     own, say) does not make the others there its family.
     """
-    head = stat(pid)
+    table = stats() if among is None else among
+    head = table.get(pid)
     if head is None or head.gone:
         return set()
-    members = {pid} | descendants(pid)
+    members = {pid} | descendants(pid, table)
     if head.session == pid:
-        found = (stat(other) for other in pids())
-        members |= {one.pid for one in found if one and not one.gone and one.session == pid}
+        members |= {one.pid for one in table.values() if not one.gone and one.session == pid}
     home = _family_key(cgroup(pid))
     if home is not None and _first(others := in_cgroup(home)) == pid:
         members |= others

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from preflight import reader_access, reader_host, reader_models
+from preflight import reader_access, reader_amd, reader_host, reader_models
 from preflight.reader_base import Json, fault, mount_of, user_name
 
 _HEAD = 64
@@ -241,6 +241,7 @@ VERBS: dict[str, Callable[[Json], Json]] = {
     "kernel_log": reader_host.kernel_log,
     "clock": reader_host.read_clock,
     "answered": reader_host.is_answered,
+    "amd": reader_amd.read_amd,
 }
 
 

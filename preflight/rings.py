@@ -15,38 +15,66 @@ from typing import Annotated
 from pydantic import Field
 
 from preflight.access import MayRead
+from preflight.activation import Activation
 from preflight.back import WayBack
 from preflight.box import Box
+from preflight.busy import Busy
 from preflight.check import Check
+from preflight.containers import Published
 from preflight.control import MayControl
+from preflight.driver import GpuDriver, GpuPending
 from preflight.files import FileExists
 from preflight.flags import Flags
 from preflight.given import Given
 from preflight.gpu import GpuBudget
+from preflight.health import GpuHealthy
 from preflight.host import Binary, DiskSpace, StateDir
+from preflight.identity import GpuIdentity
+from preflight.leftover import Leftovers
+from preflight.limits import HostLimits
+from preflight.others import OthersAtWork
 from preflight.pins import Pinned
 from preflight.ports import PortOwner
+from preflight.pressure import Quiet
+from preflight.ram import HostRam
 from preflight.roles import Roles
 from preflight.serves import ProductionServes
 from preflight.shards import Shards
+from preflight.stoptime import StopTime
+from preflight.timing import ClockKept, StaysUp
 from preflight.unchanged import Unchanged
 from preflight.verdict import BlastRadius, State, Verdict, accept
 
 AnyCheck = Annotated[
-    Binary
+    Activation
+    | Binary
+    | Busy
+    | ClockKept
     | DiskSpace
     | FileExists
     | Flags
     | Given
     | GpuBudget
+    | GpuDriver
+    | GpuHealthy
+    | GpuIdentity
+    | GpuPending
+    | HostLimits
+    | HostRam
+    | Leftovers
     | MayControl
     | MayRead
+    | OthersAtWork
     | Pinned
     | PortOwner
     | ProductionServes
+    | Published
+    | Quiet
     | Roles
     | Shards
     | StateDir
+    | StaysUp
+    | StopTime
     | Unchanged
     | WayBack,
     Field(discriminator="kind"),
@@ -185,7 +213,7 @@ def look(
     accepted = dict(accept or {})
     asked: list[Asked] = []
     refusing = ""
-    for radius, ring in groupby(sorted(checks, key=lambda check: check.radius), _radius):
+    for radius, ring in groupby(sorted(checks, key=_place), _radius):
         before = refusing
         with box.moment():
             for check in ring:
@@ -226,6 +254,10 @@ def gate(passed: Pass, box: Box, clock_now: Callable[[], float]) -> Gate | tuple
             elif now.seen != one.verdict.seen:
                 refused.append(_changed(one.check, one.verdict, now))
     return tuple(refused) if refused else Gate(passed, clock_now(), seal=_SEAL)
+
+
+def _place(check: Check) -> tuple[BlastRadius, int]:
+    return check.radius, check.rank
 
 
 def _radius(check: Check) -> BlastRadius:

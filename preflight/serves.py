@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from preflight.box import NOKEY, TIMEOUT, Answer, Box
-from preflight.check import Check, Deadline
+from preflight.check import Check, Deadline, Explained
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import clipped
 
@@ -26,6 +26,8 @@ class _Identity(NamedTuple):
     values: dict[str, object]
     wrong: list[str]
     untold: list[str]
+    role: str = ""
+    sleeping: bool = False
 
 
 class ProductionServes(Check):
@@ -34,6 +36,25 @@ class ProductionServes(Check):
     id: ClassVar[str] = "prod.identity"
     radius: ClassVar[BlastRadius] = BlastRadius.PRODUCTION
     cheap: ClassVar[bool] = True
+    explains: ClassVar[tuple[Explained, ...]] = (
+        Explained(
+            "prod.identity",
+            reads="GET /health, then each address that tells what it is (/props, /v1/models); "
+            "nothing is generated, no sleeping server is woken, no router is made to load a model",
+            passes="it serves, and model, context and slots are as configured; they are kept to be "
+            "compared after the restore",
+            warns="it sleeps until somebody asks",
+            fails="nobody listens (down before us: nothing is started), it is not ready or not well, "
+            "it is another model or smaller than configured, it is a router",
+            unknown="it wants an API key, gives no answer in time, or does not tell a value that is "
+            "expected",
+            remedies=(
+                "bring production up first",
+                "name api_key for this service",
+                "mend runner.toml, or production",
+            ),
+        ),
+    )
 
     kind: Literal["serves"] = "serves"
     name: str
@@ -64,7 +85,16 @@ class ProductionServes(Check):
             return self._unanswered(answer, health)
         if answer.status != 200:
             return self._unwell(answer, health)
-        seen = self._identity(box, time)
+        return self._judged(self._identity(box, time))
+
+    def _judged(self, seen: _Identity) -> Verdict:
+        """What it says it is, beside what it should be."""
+        if seen.role == "router":
+            return self._says(
+                State.FAIL,
+                "is a router that loads models for whoever asks: none of them is production",
+                remedy="name the port of the server behind it, with a supervisor of its own",
+            )
         evidence = tuple(f"{name}: {clipped(str(is_), 200)}" for name, is_ in seen.values.items())
         if seen.wrong:
             return self._says(
@@ -81,6 +111,14 @@ class ProductionServes(Check):
                 evidence=evidence,
             )
         said = ", ".join(f"{name} {clipped(str(is_), 40)}" for name, is_ in seen.values.items())
+        if seen.sleeping:
+            return self._says(
+                State.WARN,
+                f"serves, and sleeps: its model is not in memory until somebody asks ({said})",
+                remedy="nothing: it was not woken; what it holds of the GPU now is not what it needs",
+                evidence=evidence,
+                seen=json.dumps(seen.values, sort_keys=True, default=str),
+            )
         return self._says(
             State.PASS,
             f"serves ({said or 'healthy'})",
@@ -100,13 +138,16 @@ class ProductionServes(Check):
             value = _at(answers[path], row.get("at", ()))
             if value is None:
                 if row.get("how") != "record":
-                    said = _said(answers[path])
-                    seen.untold.append(f"{name} is not told by GET {path} ({said})")
+                    seen.untold.append(f"{name} is not told by GET {path} ({_said(answers[path])})")
                 continue
             seen.values[name] = value
             if not _agrees(value, row):
                 least = "at least " if row.get("how") == "at_least" else ""
                 seen.wrong.append(f"{name} is {value}, config says {least}{row.get('want')}")
+        props = next((one for path, one in answers.items() if path.endswith("/props")), None)
+        if props is not None:
+            role, sleeps = _at(props, ["role"]), _at(props, ["is_sleeping"])
+            seen = seen._replace(role=str(role or ""), sleeping=sleeps is True)
         return seen
 
     def _says(self, state: State, found: str, **more: Any) -> Verdict:
@@ -178,4 +219,6 @@ def _agrees(value: object, row: Mapping[str, Any]) -> bool:
 
 
 def _said(answer: Answer) -> str:
+    if answer.status in (401, 403):
+        return f"{answer.status}: it wants an API key"
     return answer.said or answer.fault or f"status {answer.status}"

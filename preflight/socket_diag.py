@@ -16,10 +16,10 @@ _BY_FAMILY = 20
 _REQUEST_DUMP = 0x301
 _INTERRUPTED = 0x10  # NLM_F_DUMP_INTR: the table changed while it was told
 _ERROR, _DONE = 2, 3
-_LISTEN = 1 << 10
+_ESTABLISHED, _LISTEN = 1 << 1, 1 << 10
 _V6ONLY = 11  # INET_DIAG_SKV6ONLY
 _HEADER = struct.Struct("=IHHII")
-_REQUEST = struct.Struct("=BBBxI48x")
+_REQUEST = struct.Struct("=BBBxIH46x")
 _MESSAGE = struct.Struct("=4B2H16s16s3I5I")
 _ATTRIBUTE = struct.Struct("=HH")
 _WITHIN_S = 1.0
@@ -39,11 +39,20 @@ class Row:
 
 def listening() -> list[Row]:
     """Every listening TCP socket of this network namespace. OSError where the kernel does not tell."""
+    return _dump(_LISTEN, 0)
+
+
+def established(port: int) -> int:
+    """How many connections to this local port are open. OSError where the kernel does not tell."""
+    return len(_dump(_ESTABLISHED, port))
+
+
+def _dump(states: int, port: int) -> list[Row]:
     rows: list[Row] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as asked:
         asked.settimeout(_WITHIN_S)  # it answers at once, or it is not there
         for family in (socket.AF_INET, socket.AF_INET6):
-            request = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, _LISTEN)
+            request = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, states, socket.htons(port))
             size = _HEADER.size + len(request)
             asked.send(_HEADER.pack(size, _BY_FAMILY, _REQUEST_DUMP, family, 0) + request)
             rows += _answer(asked)

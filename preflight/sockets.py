@@ -6,7 +6,6 @@ which has the processes beside it.
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preflight import socket_diag
-from preflight.processes import link, pids
+from preflight.processes import link, open_files, pids
 
 _LISTEN = "0A"
 _ESTABLISHED = "01"
@@ -103,6 +102,8 @@ def claimants(host: str, port: int) -> list[Socket]:
 
 def established(port: int) -> int:
     """How many connections to this local port are open."""
+    with suppress(OSError):
+        return socket_diag.established(port)
     rows = _rows("/proc/net/tcp", v6=False, state=_ESTABLISHED)
     if Path("/proc/net/tcp6").exists():
         rows += _rows("/proc/net/tcp6", v6=True, state=_ESTABLISHED)
@@ -117,12 +118,8 @@ def holders(inodes: set[int], among: Iterable[int] | None = None) -> dict[int, s
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
     found: dict[int, set[int]] = {}
     for pid in pids() if among is None else among:
-        try:
-            names = os.listdir(f"/proc/{pid}/fd")
-        except OSError:
-            continue
-        for name in names:
-            inode = wanted.get(link(f"/proc/{pid}/fd/{name}") or "")
+        for target in open_files(pid):
+            inode = wanted.get(target)
             if inode is not None:
                 found.setdefault(inode, set()).add(pid)
     return found

@@ -18,6 +18,9 @@ from runner.secrets import redact
 __all__ = ["Journal", "JournalError", "JournalTooNew", "OutboxRow", "summary"]
 
 
+_LAST_STOPS = 20
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
     """One alert to be delivered; `body` is the alert as JSON, times are seconds since 1970."""
@@ -251,6 +254,15 @@ class Journal(Rows):
         """The slowest load ever seen, None before the first: restore deadlines start from it."""
         rows = self._read("SELECT max(seconds) AS most FROM loads WHERE service = ?", service)
         return None if rows[0]["most"] is None else float(rows[0]["most"])
+
+    def slowest_stop_seconds(self, service: str) -> float | None:
+        """The slowest of its last stops, None before the first."""
+        rows = self._read(
+            "SELECT detail FROM events WHERE name = 'stopped' ORDER BY n DESC LIMIT ?", _LAST_STOPS
+        )
+        took = [(loads(row["detail"]).get("took") or {}).get(service) for row in rows]
+        known = [float(one) for one in took if isinstance(one, int | float)]
+        return max(known, default=None)
 
     def _event(
         self, db: sqlite3.Connection, run_id: str, name: str, detail: Mapping[str, object]

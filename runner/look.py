@@ -7,12 +7,13 @@ from typing import Any
 
 from jobs.errors import ConfigError, render
 from jobs.load import load_job
+from jobs.machine import Around, box_checks, owner_of, stop_checks
 from preflight import rings
 from preflight.back import way_back
 from preflight.box import Box
 from preflight.check import Check
 from preflight.host import StateDir
-from preflight.ports import ExpectedOwner, PortOwner
+from preflight.ports import PortOwner
 from preflight.rings import Looked
 from preflight.serves import ProductionServes
 from preflight.shard_names import shard_name
@@ -21,7 +22,7 @@ from runner import plan as plans
 from runner import recorded
 from runner.files import make_state_dir
 from runner.journal import Journal
-from runner.plan import alert_check, box_of, make_plan, observed
+from runner.plan import alert_check, around, box_of, make_plan, observed
 from runner.production import Found
 from runner.progress import Progress, Unwatched
 from runner.schedule.needs import needs as needs_of
@@ -69,7 +70,7 @@ def check(
     watching = progress or Unwatched()
     job = load_job(Path(settings.jobs_dir), name, overrides=overrides or {}) if name else None
     with _journal(settings) as journal, box_of(settings, box) as there:
-        found = observed(settings, journal)
+        found = observed(settings, journal, there)
         needs: float | None = None
         wanted: Json | None = None
         if job is not None:
@@ -81,10 +82,12 @@ def check(
                 made.checks, recipes, takes_s=made.timeout, named=made.job.needs.files
             )
         else:
+            known = around(found, journal)
             checks = (
                 StateDir(path=settings.state_dir),
                 alert_check(settings, journal, live=watching.live),
-                *(check for one in found for check in _of_production(one)),
+                *box_checks([one.recipe.to_json() for one in found], known),
+                *(check for one in found for check in _of_production(one, known)),
             )
         looked = rings.look(
             checks,
@@ -156,23 +159,18 @@ def _standing(found: Sequence[Found]) -> str:
     return f"DOWN: {', '.join(down)}" if down else "SERVING"
 
 
-def _of_production(found: Found) -> tuple[Check, ...]:
-    """Whether one service is itself, and could be started again."""
+def _of_production(found: Found, known: Around) -> tuple[Check, ...]:
+    """Whether one service is itself, can be stopped, and could be started again."""
     recipe = found.recipe.to_json()
-    pid, start = found.recipe.identity.get("pid"), found.recipe.identity.get("start")
-    owner = ExpectedOwner(
-        name=found.service.name,
-        idents=((pid, start or 0),) if isinstance(pid, int) else (),
-        unit=found.recipe.supervisor.get("unit"),
-    )
     return (
-        PortOwner(port=found.recipe.port, host=found.recipe.host, expect=owner),
+        PortOwner(port=found.recipe.port, host=found.recipe.host, expect=owner_of(recipe)),
         ProductionServes(
             name=found.service.name,
             base_url=str(found.recipe.probe.get("base", "")),
             probe=found.recipe.probe,
         ),
         *way_back(recipe),
+        *stop_checks(recipe, known),
     )
 
 

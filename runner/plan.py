@@ -11,6 +11,7 @@ from typing import Any
 from jobs.candidate import resolve
 from jobs.fields import in_words
 from jobs.job import Job
+from jobs.machine import SEEN, Around, machine_checks
 from jobs.needs import Known, checks_for
 from preflight.box import Box
 from preflight.check import Check, Explained
@@ -128,12 +129,16 @@ def box_of(settings: Settings, given: Box | None) -> Iterator[Box]:
         yield there
 
 
-def observed(settings: Settings, journal: Journal) -> tuple[Found, ...]:
+def observed(settings: Settings, journal: Journal, box: Box | None = None) -> tuple[Found, ...]:
     """Every service of production as it is now."""
     ledger = Ledger(journal)
     return tuple(
         pinned.recipe_with(
-            survey(service, slowest_load=journal.slowest_load_seconds(service.name)),
+            survey(
+                service,
+                slowest_load=journal.slowest_load_seconds(service.name),
+                box=box,
+            ),
             ledger.pins(f"service:{service.name}"),
         )
         for service in settings.production
@@ -181,6 +186,7 @@ def make_plan(
     budget = float(job.downtime_budget)
     if back_at is not None:
         budget = min(budget, max(0.0, back_at - now))
+    timeout = float(job.timeout) if job.timeout else budget + reserve
     lasting = lasts(
         job,
         {arm.name: arm.server.context if arm.server else None for arm in arms},
@@ -197,6 +203,12 @@ def make_plan(
             state_dir=settings.state_dir,
             known=_known(job.name, Path(settings.state_dir)),
         ),
+        *machine_checks(
+            job,
+            {arm.name: arm for arm in arms},
+            [one.recipe.to_json() for one in found],
+            around(found, journal, takes=timeout, before_back=budget - reserve),
+        ),
         *pinned.checks(job.name, pins, wanted=False),
         *(check for one in stopped for check in _pins_of(one.service, journal)),
     ]
@@ -207,10 +219,30 @@ def make_plan(
         checks=tuple(checks),
         budget=budget,
         reserve=reserve,
-        timeout=float(job.timeout) if job.timeout else budget + reserve,
+        timeout=timeout,
         back_at=back_at,
         lasting=lasting,
         notes=tuple(pinned.notes(pins)),
+    )
+
+
+def around(
+    found: Sequence[Found],
+    journal: Journal,
+    *,
+    takes: float = 0.0,
+    before_back: float | None = None,
+) -> Around:
+    """What this process knows beside the job: its environment, and what earlier runs have shown."""
+    names = [one.service.name for one in found]
+    stops = {name: journal.slowest_stop_seconds(name) for name in names}
+    return Around(
+        takes=takes,
+        before_back=before_back,
+        idle_within={one.service.name: float(one.service.idle_within) for one in found},
+        slowest_stop={name: took for name, took in stops.items() if took is not None},
+        inherited={name: os.environ[name] for name in SEEN if name in os.environ},
+        in_slurm="SLURM_JOB_ID" in os.environ,
     )
 
 

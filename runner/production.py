@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jobs.servers.base import Command
+from jobs.servers.base import Command, ServerFile
 from preflight import proc
 from preflight.box import Box
+from preflight.busy import Busy, asleep
 from preflight.proc import Ident
 from preflight.rings import Gate
+from preflight.verdict import State, Verdict
 from runner.gpu_memory import memory_back, residency
 from runner.recovery import probe
 from runner.recovery.drivers import Standing, driver
@@ -25,6 +27,8 @@ from runner.recovery.state import StateFile
 from runner.recovery.stop import Halt, Stop, households, living
 from runner.service import Service
 from runner.until import Clock, TimedOut, until
+
+_FILES_WITHIN_S = 5.0
 
 Nothing = Callable[[], str | None]
 
@@ -71,8 +75,11 @@ def _live(port: int, family: frozenset[Ident], heads: frozenset[Ident]) -> int |
     return min((who.pid for who in heads), default=None)
 
 
-def survey(service: Service, *, slowest_load: float | None = None) -> Found:
-    """Look at one service without waking, loading or asking anything of its model."""
+def survey(service: Service, *, slowest_load: float | None = None, box: Box | None = None) -> Found:
+    """Look at one service without waking, loading or asking anything of its model.
+
+    With a Box its files are looked at in a child, so that a dead mount holds nobody up.
+    """
     port = service.port or 0
     configured = _configured(service)
     recipe = Recipe(
@@ -92,11 +99,17 @@ def survey(service: Service, *, slowest_load: float | None = None) -> Found:
     pid = _live(port, family, standing.heads)
     if pid is None:
         return Found(service, recipe, configured, standing, Look("silent"), family)
-    return _known(service, recipe, standing, family, pid)
+    return _known(service, recipe, standing, family, pid, box=box)
 
 
 def _known(
-    service: Service, recipe: Recipe, standing: Standing, family: frozenset[Ident], pid: int
+    service: Service,
+    recipe: Recipe,
+    standing: Standing,
+    family: frozenset[Ident],
+    pid: int,
+    *,
+    box: Box | None,
 ) -> Found:
     """A service that is there: its recipe from what really runs, not from what was configured."""
     argv = _whole_path(pid, proc.cmdline(pid) or ())
@@ -122,7 +135,7 @@ def _known(
         "argv": list(argv),
         "said": look.identity,
     }
-    inputs = [said for file in seen.files() if (said := _input(file.path, file.role))]
+    inputs = _inputs(seen.files(), box)
     known = dataclasses.replace(
         recipe, supervisor=supervisor, probe=asked, identity=identity, inputs=inputs
     )
@@ -137,8 +150,24 @@ def _whole_path(pid: int, argv: tuple[str, ...]) -> tuple[str, ...]:
     return (program, *argv[1:])
 
 
-def _input(path: str, role: str) -> dict[str, Any] | None:
-    """A file the service needs, with what tells whether it is still the same one."""
+def _inputs(files: Sequence[ServerFile], box: Box | None) -> list[dict[str, Any]]:
+    """The files a service needs, each with what tells whether it is still the same one."""
+    if box is None:
+        return [_input(file.path, file.role) for file in files]
+    facts = box.files([file.path for file in files], within=_FILES_WITHIN_S)
+    return [
+        {
+            "path": file.path,
+            "role": file.role,
+            "size": None if fact.fault else fact.size,
+            "inode": None if fact.fault else fact.inode,
+            "mtime_ns": None if fact.fault else fact.mtime_ns,
+        }
+        for file, fact in zip(files, facts, strict=True)
+    ]
+
+
+def _input(path: str, role: str) -> dict[str, Any]:
     try:
         found = os.stat(path)
     except OSError:
@@ -165,31 +194,6 @@ def _fallback(service: Service, other: Service) -> dict[str, Any]:
     ).to_json()
 
 
-def in_flight(recipe: Recipe) -> int | None:
-    """Requests that the service works on; None where it does not tell.
-
-    A sleeping server is idle, and asking its slots would wake it.
-    """
-    props = next(
-        (
-            asked["path"]
-            for asked in recipe.probe.get("identity", ())
-            if asked["path"].endswith("/props")
-        ),
-        None,
-    )
-    if props is None:
-        return None
-    base, key = recipe.probe["base"], probe.api_key(recipe.probe)
-    said = probe.fetch(base + props, within=5, key=key)
-    if not isinstance(said, str) and probe.dig(said.said, ["is_sleeping"]):
-        return 0
-    slots = probe.fetch(base + props.removesuffix("/props") + "/slots", within=5, key=key)
-    if isinstance(slots, str) or slots.status != 200 or not isinstance(slots.said, list):
-        return None
-    return sum(bool(probe.dig(slot, ["is_processing"])) for slot in slots.said)
-
-
 def as_it_is(found: Found) -> Found:
     """The same service with what it answers now; asks for no completion, so it wakes nothing."""
     look = probe.health(found.recipe.probe)
@@ -198,17 +202,19 @@ def as_it_is(found: Found) -> Found:
     return dataclasses.replace(found, look=look)
 
 
-def wait_idle(found: Found, *, clock: Clock, stop: Nothing) -> str | None:
+def wait_idle(found: Found, box: Box, *, clock: Clock, stop: Nothing) -> Verdict | None:
     """Wait until nobody is being served; None then, else why not. Raises Stopped."""
+    within = float(found.service.idle_within)
+    asked = Busy(recipe=found.recipe.to_json(), within_s=within)
 
     def idle() -> bool | None:
-        return None if in_flight(found.recipe) else True
+        return True if asked.look(box).state is State.PASS else None
 
-    within = float(found.service.idle_within)
     try:
         until(idle, within=within, clock=clock, every=0.25, stop=stop)
     except TimedOut:
-        return f"{found.service.name} still works on requests after {within:g} s"
+        last = asked.model_copy(update={"waited": True}).look(box)
+        return None if last.state is State.PASS else last
     return None
 
 
@@ -217,6 +223,8 @@ def take_identity(found: Found, box: Box) -> Found:
 
     Raises StopRefused when it completes nothing: what does not serve cannot be restored.
     """
+    if asleep(found.recipe.to_json(), box):
+        return found  # an answer would load its model again, only to be stopped
     look, _ = probe.complete(found.recipe.probe)
     if not look.serving:
         raise StopRefused(f"{found.service.name} completes nothing: {look.why or look.state}")

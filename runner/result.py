@@ -8,7 +8,7 @@ from typing import Any
 
 from jobs.samples import Sample, decoding_tps, measured, prompt_tps
 from preflight.check import Check
-from preflight.verdict import Verdict
+from preflight.verdict import State, Verdict
 from runner import logs
 from runner.measure import Measured, log_name
 from runner.outcome import Outcome, exit_code
@@ -86,6 +86,7 @@ def _untouched(found: Found) -> Served:
 
 def to_json(draft: Draft, ending: Ending, scale: Scale) -> Json:
     """The whole object; its headline and its alert are the report's to write."""
+    contended = _contended(draft) if draft.measured.samples else []
     return {
         "run": draft.run,
         "job": draft.job,
@@ -102,10 +103,19 @@ def to_json(draft: Draft, ending: Ending, scale: Scale) -> Json:
         "production": production(draft, scale),
         "checks": [verdict.to_json() for verdict in draft.verdicts],
         "claims": draft.claims,
-        "measurements": measurements(draft.measured),
-        "notes": [*draft.measured.notes, *draft.notes, *_lost()],
+        "measurements": measurements(draft.measured, contended=bool(contended)),
+        "notes": [*draft.measured.notes, *draft.notes, *contended, *_lost()],
         "artifacts": artifacts(draft),
     }
+
+
+def _contended(draft: Draft) -> list[str]:
+    """Somebody else kept the machine busy when it was looked at: numbers scatter then."""
+    return [
+        f"measured on a contended machine: {one.found}"
+        for one in draft.verdicts
+        if one.id == "host.load" and one.state is State.WARN
+    ]
 
 
 def _lost() -> list[str]:
@@ -126,12 +136,13 @@ def artifacts(draft: Draft) -> Json:
     return {name: str(path) for name, path in named.items() if path.exists() or name == "result"}
 
 
-def measurements(measured_: Measured) -> Json:
+def measurements(measured_: Measured, *, contended: bool = False) -> Json:
     """Medians by arm and temperature, recomputed from raw counts; None where nothing counts."""
     arms = list(dict.fromkeys(sample.arm for sample in measured_.samples))
     return {
         arm: {
             "ready_s": measured_.ready_s.get(arm),
+            "contended": contended,
             "replies": [_group(group) for group in _groups(measured(measured_.samples, arm))],
         }
         for arm in arms

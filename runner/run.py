@@ -17,6 +17,7 @@ from jobs.load import load_job
 from preflight import proc, rings
 from preflight.box import Box
 from preflight.rings import Pass
+from preflight.verdict import State, accept
 from runner import closing, production
 from runner.files import make_state_dir
 from runner.gpu_memory import residency
@@ -173,7 +174,7 @@ class Run:
     def _look(self) -> Plan:
         """Production as it is, and what this job would do to it."""
         self._tools.progress.phase("looking at production")
-        self._draft.found = observed(self._tools.settings, self._tools.journal)
+        self._draft.found = observed(self._tools.settings, self._tools.journal, self._tools.box)
         try:
             plan = make_plan(
                 self._job,
@@ -223,15 +224,26 @@ class Run:
                 known.append(found)
                 continue
             self._tools.progress.phase(f"waiting until {name} is idle", within)
-            busy = production.wait_idle(found, clock=self._tools.clock, stop=self._tools.stop)
-            if busy:
-                raise _Over(refuse(self._draft, "prod.busy", name, busy))
+            self._idle(found)
             try:
                 known.append(production.take_identity(found, self._tools.box))
             except StopRefused as error:
                 raise _Over(refuse(self._draft, "prod.identity", name, str(error))) from error
         self._draft.found = tuple(known)
         return tuple(known)
+
+    def _idle(self, found: Found) -> None:
+        """Nobody waits for an answer, or a person has said that this may not be known."""
+        tools = self._tools
+        busy = production.wait_idle(found, tools.box, clock=tools.clock, stop=tools.stop)
+        if busy is None:
+            return
+        reason = self._job.accept.get(busy.id)
+        if busy.state is State.UNKNOWN and reason is not None:
+            busy = accept(busy, reason)
+        self._draft.verdicts.append(busy)
+        if busy.refuses:
+            raise _Over(Ending(Outcome.REFUSED))
 
     def _closed(self, ending: Ending) -> Json:
         # what nobody of ours touched may have gone since it was looked at

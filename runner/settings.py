@@ -132,8 +132,9 @@ class Gpu(Model):
     nvidia_smi: ExplicitPath | None = Field(
         default=None, description="Path of nvidia-smi where it is not on PATH."
     )
-    reader: Literal["auto", "nvml", "nvidia-smi"] = Field(
-        default="auto", description="Who is asked: NVML, then nvidia-smi; or one of them alone."
+    reader: Literal["auto", "nvml", "nvidia-smi", "amd"] = Field(
+        default="auto",
+        description="Who is asked: NVML, then nvidia-smi, then amdgpu; or one of them alone.",
     )
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 from preflight.box import (
     ClockFact,
+    GpuHealth,
     Held,
     KernelLog,
     Listener,
+    Proc,
     Running,
     Terminal,
     Text,
@@ -55,6 +57,9 @@ class FakeHost:
     connected: dict[int, int | None] = field(default_factory=dict)
     takers: set[tuple[str, int]] = field(default_factory=set)
     """Where a connection is taken although nobody listens."""
+    healths: list[GpuHealth] = field(default_factory=list)
+    openers: list[Proc] = field(default_factory=list)
+    """Who holds a GPU's device open."""
 
     @contextmanager
     def moment(self) -> Iterator[None]:
@@ -115,6 +120,15 @@ class FakeHost:
     def connections(self, port: int) -> int | None:
         """As many as were said to be open."""
         return self.connected.get(port, 0)
+
+    def gpu_health(self, *, within: float) -> tuple[GpuHealth, ...]:
+        """How each GPU was said to do."""
+        del within
+        return tuple(self.healths)
+
+    def gpu_openers(self) -> tuple[Proc, ...]:
+        """Those that were said to hold one open."""
+        return tuple(self.openers)
 
     def answered(self, host: str, port: int, *, within: float) -> bool:
         """Whether somebody was said to take connections there."""

@@ -264,7 +264,7 @@ def test_a_missing_nvidia_smi_is_told_with_the_path(monkeypatch: pytest.MonkeyPa
 def test_memory_that_nvidia_smi_does_not_know_is_unsupported() -> None:
     """[N/A] is no number, and is not taken for one."""
     seen = nvml.from_smi(
-        "0, GPU-a, GB10, 580.1, [N/A], [N/A]\n", "GPU-a, 7, [N/A]\nGPU-a, [N/A], 5\n"
+        "0, GPU-a, NVIDIA A2, 580.1, [N/A], [N/A]\n", "GPU-a, 7, [N/A]\nGPU-a, [N/A], 5\n"
     )
     (gpu,) = seen["gpus"]
     assert gpu["fault"] == "unsupported"
