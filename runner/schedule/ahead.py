@@ -176,13 +176,13 @@ class Ahead:
 
 def _next_look(row: Row, now: Moment) -> float:
     """When the next early check of a row is due, in seconds since 1970; far off where none is."""
-    earlies = row.schedule.early_checks
-    if not earlies:
+    leads = row.schedule.early_checks
+    if not leads:
         return now.wall + _FARTHEST_S
-    farthest = datetime.fromtimestamp(now.wall + max(earlies), UTC)
+    farthest = datetime.fromtimestamp(now.wall + max(leads), UTC)
     found = inf
     for at in row.cron.from_(now.at):
-        looks = [at.timestamp() - early for early in earlies]
+        looks = [at.timestamp() - early for early in leads]
         found = min([found, *(look for look in looks if look > now.wall)])
         if at > farthest:
             break

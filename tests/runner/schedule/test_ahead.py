@@ -157,9 +157,9 @@ def test_nobody_looks_while_a_run_has_the_box(journal: Journal) -> None:
 def test_a_job_that_cannot_be_looked_at_is_told(journal: Journal) -> None:
     """Its file is broken: what runs at midnight would not, either."""
     box = Box(journal)
-    error = {"error": {"where": "night.toml:3", "message": "candidate.modle: unknown key"}}
+    error = {"error": {"where": "night.toml:3", "message": "candidate.mode: unknown key"}}
     box.looks.done = {"ahead-night": Done(2, error, "")}
     box.tick()
     (incident,) = journal.incidents()
     assert "night WOULD BE REFUSED" in incident["text"]
-    assert "night.toml:3: candidate.modle: unknown key" in incident["text"]
+    assert "night.toml:3: candidate.mode: unknown key" in incident["text"]
