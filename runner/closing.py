@@ -13,7 +13,7 @@ from alerts.message import Alert, DeliveryError
 from preflight.box import Box
 from runner import learned, logs, public, recorded
 from runner.delivery import flush
-from runner.journal import Journal, JournalError
+from runner.journal import Journal, JournalBusy, JournalError
 from runner.measure import log_name
 from runner.obligation import Obligation
 from runner.outcome import Outcome
@@ -121,6 +121,8 @@ def _with_reserve(state_dir: Path, write: Callable[[], None]) -> None:
     """Write; on a full disk once more with the space that was kept back for this."""
     try:
         write()
+    except JournalBusy:
+        raise
     except JournalError:
         if not free_reserve(state_dir):
             raise

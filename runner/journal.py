@@ -11,11 +11,18 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import Any
 
-from runner.journal_file import NAME, JournalError, JournalTooNew, connect, connect_read_only
+from runner.journal_file import (
+    NAME,
+    JournalBusy,
+    JournalError,
+    JournalTooNew,
+    connect,
+    connect_read_only,
+)
 from runner.journal_rows import Moment, Rows, dumps, loads, now, without
 from runner.secrets import redact
 
-__all__ = ["Journal", "JournalError", "JournalTooNew", "OutboxRow", "summary"]
+__all__ = ["Journal", "JournalBusy", "JournalError", "JournalTooNew", "OutboxRow", "summary"]
 
 
 _LAST_STOPS = 20

@@ -136,6 +136,10 @@ class JournalTooNew(JournalError):
     """The journal was written by a newer runner."""
 
 
+class JournalBusy(JournalError):
+    """Another process holds the journal; it may let go of it later."""
+
+
 def connect(state_dir: Path) -> tuple[sqlite3.Connection, str | None]:
     """Open the journal for writing, made or migrated as needed; a damaged one is moved aside.
 
@@ -152,7 +156,7 @@ def connect(state_dir: Path) -> tuple[sqlite3.Connection, str | None]:
         return _prepared(path), None
     except sqlite3.DatabaseError as error:
         if not _is_damage(error):
-            raise JournalError(said(error, path)) from error
+            raise failure(error, path) from error
         suspect = _move_aside(path, str(error))
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -182,12 +186,17 @@ def connect_read_only(state_dir: Path) -> sqlite3.Connection:
         if _version(db, path) == 0:  # made this instant by another process: nothing in it yet
             _migrate(db := sqlite3.connect(":memory:", isolation_level=None), path)
     except sqlite3.Error as error:
-        raise JournalError(said(error, path)) from error
+        raise failure(error, path) from error
     return db
 
 
-def said(error: sqlite3.Error, path: Path) -> str:
-    """A database error as a sentence that says what to do."""
+def failure(error: sqlite3.Error, path: Path) -> JournalError:
+    """A database error as ours, with a sentence that says what to do."""
+    busy = (getattr(error, "sqlite_errorname", "") or "").startswith("SQLITE_BUSY")
+    return (JournalBusy if busy else JournalError)(_said(error, path))
+
+
+def _said(error: sqlite3.Error, path: Path) -> str:
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith("SQLITE_FULL"):
         return f"{path}: the disk is full → free some space, then try again"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from runner import words
-from runner.journal_file import BUSY_S, JournalError, said
+from runner.journal_file import BUSY_S, failure
 from runner.secrets import redact_tree
 
 Moment = datetime | str
@@ -77,7 +77,7 @@ class Rows:
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("ROLLBACK")
-            raise JournalError(said(error, self._path)) from error
+            raise failure(error, self._path) from error
 
     @contextlib.contextmanager
     def hurried(self) -> Generator[None]:
@@ -98,7 +98,7 @@ class Rows:
             cursor.row_factory = sqlite3.Row
             return cursor.execute(sql, given).fetchall()
         except sqlite3.Error as error:
-            raise JournalError(said(error, self._path)) from error
+            raise failure(error, self._path) from error
 
     def _at(self, at: Moment | None) -> str:
         if at is None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner.closing import _with_reserve
-from runner.journal import JournalError
+from runner.journal import JournalBusy, JournalError
 from runner.recovery.files import RESERVE, reserve
 
 
@@ -32,6 +32,18 @@ def test_without_a_reserve_the_fault_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(JournalError):
         _with_reserve(tmp_path, full)
+
+
+def test_a_journal_that_others_hold_keeps_the_reserve(tmp_path: Path) -> None:
+    """Space helps nobody there, and a second try would wait as long again."""
+    reserve(tmp_path)
+
+    def busy() -> None:
+        raise JournalBusy("another process has held it")
+
+    with pytest.raises(JournalBusy):
+        _with_reserve(tmp_path, busy)
+    assert (tmp_path / RESERVE).exists()
 
 
 def test_a_journal_that_works_keeps_the_reserve(tmp_path: Path) -> None:
