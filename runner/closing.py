@@ -17,7 +17,7 @@ from runner.journal import Journal, JournalBusy, JournalError
 from runner.measure import log_name
 from runner.obligation import Obligation
 from runner.outcome import Outcome
-from runner.recovery import recipe
+from runner.recovery import recipe, status
 from runner.recovery.account import Scale
 from runner.recovery.files import free_reserve
 from runner.report.alert import alert_body
@@ -80,9 +80,15 @@ def _is_told(draft: Draft, ending: Ending) -> bool:
 
 
 def deliver(journal: Journal, settings: Settings) -> None:
-    """Deliver what stands in the outbox; what cannot be delivered stays there with its age."""
+    """Deliver what stands in the outbox; what cannot be delivered stays there with its age.
+
+    Last, what other users may see of it all: a server that hangs is asked patiently.
+    """
+    state_dir = Path(settings.state_dir)
     with suppress(JournalError, OSError):
-        flush(journal, settings.alerts.channel, Path(settings.state_dir))
+        flush(journal, settings.alerts.channel, state_dir)
+    with suppress(OSError):
+        status.show(state_dir, status.status(state_dir))
 
 
 def _write_down(

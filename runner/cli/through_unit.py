@@ -57,10 +57,9 @@ def run(job: str, name: str, state_dir: Path, *, as_json: bool) -> int:
     result = ended.get("result")
     if result is None:
         raise out.Failure(
-            str(ended.get("error") or "it ended without a result"),
+            str(ended.get("error") or "it ended without a result; see `runner status`"),
             code=int(ended.get("exit_code") or exit_code(Outcome.BUG)),
             where=name,
-            remedy="see `runner status`",
         )
     if as_json:
         out.answer(result, "", as_json=True)

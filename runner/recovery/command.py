@@ -9,13 +9,11 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from runner import where
-from runner.files import publish
 from runner.outcome import USAGE, Outcome, exit_code
 from runner.recovery import recipe, recover, status
 from runner.recovery.drivers import driver
@@ -132,19 +130,12 @@ def status_main(argv: Sequence[str]) -> int:
         said = told
     else:
         said = status.status(state_dir)
-        _publish(state_dir, said)
+        status.show(state_dir, said)
     if given.json:
         print(json.dumps(said))
     else:
         _show(said)
     return _DOWN if status.is_down(said) else 0
-
-
-def _publish(state_dir: Path, said: Json) -> None:
-    try:
-        publish(state_dir, "status", said | {"at": time.time()})
-    except OSError:
-        return  # only for other users' eyes
 
 
 def _show(said: Json) -> None:

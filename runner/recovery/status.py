@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from preflight import proc
+from runner.files import publish
 from runner.journal import Journal, JournalError
 from runner.recovery import lock, probe, recipe, state
 from runner.recovery.account import production, worst
@@ -37,8 +38,8 @@ def _service(one: Recipe) -> Json:
         heads, why = [], why or f"its recipe cannot be read: {error!r}"
     started = proc.started_at(heads[0]) if heads else None
     state, identity = "down", "unknown"
-    if look.serving and who.state in {"serving", "wrong"}:
-        other = bool(differs) or who.state == "wrong"
+    if who.state in {"serving", "wrong", "locked"}:
+        other = bool(differs) or who.state != "serving"
         state = "degraded" if other else "serving"
         identity = "different" if other else "same" if differs is not None else "unknown"
     return {
@@ -111,6 +112,12 @@ def _from_journal(state_dir: Path) -> Json:
             }
     except (JournalError, OSError) as error:
         return {} if not (state_dir / "journal.db").exists() else {"note": str(error)}
+
+
+def show(state_dir: Path, said: Json) -> None:
+    """Publish it for the other users of the box; a disk that refuses keeps nobody from an answer."""
+    with contextlib.suppress(OSError):
+        publish(state_dir, "status", said | {"at": time.time()})
 
 
 def published(state_dir: Path) -> Json | None:

@@ -245,7 +245,6 @@ class Daemon:
 
     def _publish(self, now: Moment) -> None:
         """What other users may see: coming fires, and what they need."""
-        self._shown.ended()
         if now.boot < self._published:
             return
         self._published = now.boot + _PUBLISH_EVERY_S
