@@ -148,7 +148,7 @@ class Candidate:
             if not probe.health(asked, within=2).serving or not self.owns(port):
                 return None
             look = probe.serving(asked)
-            if look.state == "wrong":
+            if look.state in {"wrong", "locked"}:
                 raise CandidateFailed(f"it answers, but {look.why}")
             return look if look.serving else None
 

@@ -3,11 +3,8 @@
 Delivery never delays a restore and never changes an outcome: it begins when these are done.
 """
 
-import fcntl
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
@@ -17,6 +14,7 @@ from alerts.deliver import deliver_all
 from alerts.message import Alert, DeliveryError, stamped
 from runner import words
 from runner.journal import Journal, OutboxRow
+from runner.recovery.files import alone
 
 WITHIN_S = 20.0
 
@@ -53,8 +51,8 @@ def flush(
 
     Where another process is at it already, this one leaves it the work.
     """
-    with _alone(state_dir) as alone:
-        if not alone:
+    with alone(state_dir) as ours:
+        if not ours:
             unsent = len(journal.outbox(unsent=True))
             return Flushed(unsent=unsent, errors=("another process is delivering",))
         rows = journal.outbox(unsent=True)
@@ -112,18 +110,3 @@ def shown(row: OutboxRow, zone: tzinfo | None = None) -> dict[str, object]:
         "sent": words.at_epoch(row.sent_at, zone) if row.sent_at else None,
         "by": row.note,
     }
-
-
-@contextmanager
-def _alone(state_dir: Path) -> Iterator[bool]:
-    """Whether this process delivers; two at once would send everything twice."""
-    fd = os.open(state_dir / "outbox.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(fd)

@@ -103,6 +103,7 @@ class Attempt:
         self._starts: set[str | Ident] = set()
         self._began: float | None = None
         self._closer_look = 0.0
+        self._last = probe.Look("silent")
         self._note: Callable[[Ident | None], None] = lambda _: None
         self._put_back: list[str] = []
 
@@ -218,7 +219,7 @@ class Attempt:
         owners = proc.owners(self._recipe.port)
         if standing.heads and owners and not owners & standing.family:
             return None
-        look = probe.serving(self._recipe.probe)
+        look = self._last = probe.serving(self._recipe.probe)
         return look if look.serving else None
 
     @property
@@ -255,15 +256,8 @@ class Attempt:
 
     def _hopeless_looked_closer(self, standing: Standing) -> str | None:
         """The part that asks the server and sums up its processes: not at every poll."""
-        if (
-            probe.health(self._recipe.probe, within=HEALTH_WITHIN_S).serving
-            and standing.state == "active"
-        ):
-            who = probe.identity(self._recipe.probe)
-            if who.state == "wrong":
-                if self._strict and self._began is not None:
-                    return f"it answers, but {who.why}"
-                raise _Other(f"it answers, but {who.why}", who.identity)
+        if standing.state == "active" and (why := self._answers_otherwise()):
+            return why
         family = standing.family
         argv = tuple(self._recipe.identity.get("argv") or ())
         if argv and not standing.token:  # a script that starts it anew each time that it ends
@@ -271,6 +265,19 @@ class Attempt:
         stalled = self._progress.stalled(family, log_size(self._recipe))
         if stalled > NO_PROGRESS_S:
             return f"nothing moved for {stalled:.0f} s"
+        return None
+
+    def _answers_otherwise(self) -> str | None:
+        """Why it had better be started anew. Raises _Other where it is left as it is."""
+        look = probe.health(self._recipe.probe, within=HEALTH_WITHIN_S)
+        if look.serving:
+            look = probe.identity(self._recipe.probe)
+        if look.serving:
+            look = self._last
+        if look.state == "wrong" and self._strict and self._began is not None:
+            return f"it answers, but {look.why}"
+        if look.state in {"wrong", "locked"}:  # a start would not bring the key
+            raise _Other(f"it answers, but {look.why}", look.identity)
         return None
 
     def _settle(self) -> None:

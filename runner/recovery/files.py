@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 RESERVE = "reserve"
+OUTBOX_LOCK = "outbox.lock"
 _RESERVED = 1 << 20
 
 
@@ -51,6 +55,28 @@ def read_json(path: Path) -> dict[str, object] | None:
     except (OSError, ValueError):
         return None
     return said if isinstance(said, dict) else None
+
+
+@contextlib.contextmanager
+def alone(state_dir: Path) -> Iterator[bool]:
+    """Whether this process delivers what stands in the outbox; two at once would send it twice.
+
+    Where no lock can be made everybody delivers: twice is allowed, never is not.
+    """
+    try:
+        fd = os.open(state_dir / OUTBOX_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(fd)
 
 
 def reserve(state_dir: Path) -> None:

@@ -15,12 +15,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from alerts.message import Alert
 from preflight import proc
 from preflight.proc import Ident
 from runner.recovery import cgroups, recipe, state, tell, wire, words, world
 from runner.recovery.account import Scale
 from runner.recovery.notify import notify
 from runner.recovery.recover import Recovered, recover
+from runner.recovery.stop import describe
 from runner.recovery.unit import UnitClock
 from runner.until import Clock, TimedOut, rest, until
 
@@ -222,18 +224,13 @@ class Guardian:
         if self._killed_at is None:
             self._killed_at = now
         elif now - self._killed_at >= UNKILLABLE_TOLD_S:
-            self._say(
-                "unkillable",
-                f"DOWN? · run {self._run} hangs in the kernel and cannot be killed · reboot the box",
-                f"production is not restored while its process (pid {self._pid()}) holds the box",
-            )
+            who = describe(self._who.pid) if self._who else "an unknown pid"
+            self._say(words.unkillable(self._owed, who, self._scale()))
 
-    def _pid(self) -> int | None:
-        return self._who.pid if self._who else None
+    def _scale(self) -> Scale:
+        return Scale.of(self._clock, self._owed.timezone)
 
-    def _say(self, what: str, first: str, text: str) -> None:
-        scale = Scale.of(self._clock, self._owed.timezone)
-        alert = words.incident(self._owed, what, first, text, scale)
+    def _say(self, alert: Alert) -> None:
         self._apart.do(lambda: tell.post(self._state_dir, self._owed, alert))
 
     def _going_down(self) -> bool:
@@ -274,11 +271,7 @@ class Guardian:
                 self._apart.finish()
                 return done
             if self._clock.now() - began >= HELD_TOLD_S:
-                self._say(
-                    "held",
-                    f"DOWN? · run {self._run} died, and production waits for the box",
-                    f"{done.said}; production is restored when it lets go",
-                )
+                self._say(words.held(self._owed, done.said, self._scale()))
             rest(TICK_S, clock=self._clock)
 
     def _tidy(self) -> None:

@@ -98,29 +98,30 @@ def _production(owed: Owed, known: Mapping[str, Any]) -> set[int]:
     return pids
 
 
-def end_hung_holder(state_dir: Path, owed: Owed, clock: Clock) -> None:
+def end_hung_holder(state_dir: Path, owed: Owed, clock: Clock) -> str | None:
     """End a holder of the lock that will never let go: first it, then its lock is free.
 
     A run past its lease hangs; so does whoever should be restoring and was stopped (SIGSTOP). A
-    restore that goes on is never cut.
+    restore that goes on is never cut. Who hangs and cannot be ended, in words; else None.
     """
     holder = lock.holder(state_dir)
     if holder is None or holder.who is None:
-        return
+        return None
     who, restoring = holder.who, state.read(state_dir).get("phase") == "restoring"
     if holder.run == owed.run and not restoring:
         hangs = _lease_is_over(owed, clock)
     elif holder.run in {owed.run, lock.recovery_of(owed.run)}:
         hangs = _stays_stopped(who, clock)
     else:
-        return
+        return None
     if not hangs:
-        return
+        return None
     world.send(who, signal.SIGKILL)
     try:
         until(lambda: None if proc.alive(who) else True, within=KILL_HOLDER_S, clock=clock)
     except TimedOut:
-        return  # unkillable; the lock will say that it is held, and by whom
+        return describe(who.pid)
+    return None
 
 
 def _lease_is_over(owed: Owed, clock: Clock) -> bool:

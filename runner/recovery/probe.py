@@ -150,8 +150,8 @@ class Look:
     """What a server said of itself.
 
     `state` is "serving" (health, identity and a counted completion), "loading" (there, not ready),
-    "silent" (nobody answers), "wrong" (it answers, but it is not what we know) or "mute" (healthy,
-    but it completes nothing).
+    "silent" (nobody answers), "wrong" (it answers, but it is not what we know), "locked" (it asks
+    for a key that we do not have here) or "mute" (healthy, but it completes nothing).
     """
 
     state: str
@@ -172,7 +172,16 @@ def health(probe: Mapping[str, Any], *, within: float = 2.0) -> Look:
         return Look("silent", answer)
     if answer.status == 200:
         return Look("serving")
-    return Look("loading", f"{path} answers {answer.status}")
+    return _not_yet(path, answer) or Look("loading", f"{path} answers {answer.status}")
+
+
+def _not_yet(path: str, answer: Answer) -> Look | None:
+    """What an answer tells that is neither the one asked for nor a difference."""
+    if answer.status in {401, 403}:
+        return Look("locked", f"{path} answers {answer.status}: it asks for another key")
+    if answer.status >= 500:  # also a proxy whose server is not up yet
+        return Look("loading", f"{path} answers {answer.status}")
+    return None
 
 
 def _differs(how: str, want: Any, found: Any) -> bool:
@@ -194,8 +203,8 @@ def identity(probe: Mapping[str, Any], *, within: float = 5.0) -> Look:
         answer = answers[path]
         if isinstance(answer, str):
             return Look("silent", answer, known)
-        if answer.status == 503:
-            return Look("loading", f"{path} answers 503", known)
+        if not_yet := _not_yet(path, answer):
+            return Look(not_yet.state, not_yet.why, known)
         found = dig(answer.said, question["at"]) if answer.status == 200 else None
         name, how = question["name"], question.get("how", "record")
         if found is not None:
@@ -222,8 +231,8 @@ def complete(
     )
     if isinstance(answer, str):
         return Look("mute", answer), ""
-    if answer.status == 503:
-        return Look("loading", f"{asked['path']} answers 503"), ""
+    if answer.status == 503 or answer.status in {401, 403}:
+        return _not_yet(asked["path"], answer) or Look("loading"), ""
     if answer.status != 200:
         return Look("mute", f"{asked['path']} answers {answer.status}: {answer.text[:200]}"), ""
     counted = dig(answer.said, asked["counted"]) if asked.get("counted") else 1

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from runner.journal import Journal
-from runner.recovery import limbo, lock, recipe, state
+from runner.recovery import limbo, lock, recipe, state, words
 from runner.recovery.account import Scale
 from runner.recovery.attempt import Residency
 from runner.recovery.leftovers import end_hung_holder, end_leftovers
 from runner.recovery.recipe import Owed, Unreadable
 from runner.recovery.restore import Say, residency_by_tool
 from runner.recovery.settle import Recovered, quietly, settle
-from runner.recovery.tell import deliver
+from runner.recovery.tell import deliver, post
 from runner.until import Clock
 
 __all__ = ["Recovered", "end_leftovers", "quietly", "recover", "release", "settle"]
@@ -46,7 +46,8 @@ def recover(
     limbo.close_dead(state_dir, clock, owing=owed.run if owed else None)
     if owed is None:
         return Recovered("nothing", "nothing is owed")
-    end_hung_holder(state_dir, owed, clock)
+    if hung := end_hung_holder(state_dir, owed, clock):
+        post(state_dir, owed, words.unkillable(owed, hung, Scale.of(clock, owed.timezone)))
     since = Scale.of(clock, owed.timezone).iso(clock.now()) or ""
     label = lock.recovery_of(owed.run)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from runner import public
 from runner.journal import Journal, JournalError
 from runner.recovery import unit, words
 from runner.recovery.account import Scale
-from runner.recovery.files import free_reserve
+from runner.recovery.files import alone, free_reserve
 from runner.recovery.recipe import Owed
 from runner.until import Clock
 
@@ -86,6 +87,9 @@ def _write(
     journal: Journal, owed: Owed, known: Json, *, result: Json, alert: Alert, clock: Clock
 ) -> None:
     whole = result["production"]
+    for one in whole["services"]:
+        if one["load_s"] is not None and one["state"] != "down":
+            journal.note_load(one["name"], one["load_s"])
     if whole["state"] == "down":
         journal.drain(f"production was not restored after run {owed.run}: {words.reasons(whole)}")
     row = journal.run(owed.run)
@@ -134,9 +138,14 @@ def deliver(state_dir: Path, owed: Owed) -> None:
     For what is left, and for the other channels, there is a unit where systemd has it.
     """
     unsent = True
-    with contextlib.suppress(JournalError, OSError), Journal.open(state_dir) as journal:
-        flush(journal, owed.tell)
-        unsent = bool(journal.outbox(unsent=True))
+    try:
+        with Journal.open(state_dir) as journal:
+            with alone(state_dir) as ours:
+                if ours:
+                    flush(journal, owed.tell)
+            unsent = bool(journal.outbox(unsent=True))
+    except Exception:  # noqa: BLE001 - it stands in the outbox; what is owed is paid already
+        traceback.print_exc()
     teller = f"runner-tell@{owed.run}.service"
     if unsent and unit.loaded(teller):
         with contextlib.suppress(unit.Refused):
@@ -163,8 +172,12 @@ def _send_now(owed: Owed, alert: Alert, because: str) -> bool:
     told = Alert(alert.key, alert.first_line, text, at=alert.at, kind=alert.kind)
     took = 0
     for spec in owed.tell:
-        with contextlib.suppress(DeliveryError, KeyError, TypeError):
+        try:
             for channel in plain.channels([spec]):
                 channel.deliver(told, within=DELIVER_WITHIN_S)
                 took += 1
+        except DeliveryError:
+            continue
+        except Exception:  # noqa: BLE001 - a spec that nobody can read must not silence the others
+            traceback.print_exc()
     return took > 0

@@ -111,6 +111,28 @@ def incident(owed: Owed, what: str, first: str, text: str, scale: Scale) -> Aler
     )
 
 
+def held(owed: Owed, by: str, scale: Scale) -> Alert:
+    """Somebody else has the box, for long: production waits for it."""
+    return incident(
+        owed,
+        "held",
+        f"DOWN? · run {owed.run} died, and production waits for the box",
+        f"{by}; production is restored when it lets go",
+        scale,
+    )
+
+
+def unkillable(owed: Owed, who: str, scale: Scale) -> Alert:
+    """A run that hangs in the kernel keeps the box, and nobody here can end it."""
+    return incident(
+        owed,
+        "unkillable",
+        f"DOWN? · run {owed.run} hangs in the kernel and cannot be killed · reboot the box",
+        f"production is not restored while its process, {who}, holds the box",
+        scale,
+    )
+
+
 def result(owed: Owed, known: Json, whole: Json, told: Alert, scale: Scale) -> Json:
     """The result object of a run that could not write its own."""
     bad = whole["state"] in {"down", "degraded"}

@@ -174,6 +174,18 @@ def test_a_model_that_still_loads_is_loading_whatever_is_asked() -> None:
         assert probe.complete(asked)[0].state == "loading"
 
 
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [(401, "locked"), (403, "locked"), (502, "loading"), (504, "loading"), (404, "wrong")],
+)
+def test_an_answer_that_is_no_identity_is_told_apart(status: int, state: str) -> None:
+    """A key we do not have, a proxy whose server is not up yet, a question nobody knows."""
+    reply = b"HTTP/1.1 %d No\r\nContent-Length: 0\r\n\r\n" % status
+    question = {"name": "n", "path": "/props", "at": ["n"], "want": 1, "how": "equals"}
+    with answering(reply) as base:
+        assert probe.identity({"base": base, "identity": [question]}).state == state
+
+
 @pytest.mark.parametrize("said", [{}, {"n": 0, "t": "word"}, {"n": 3, "t": ""}, [], 7, None])
 def test_an_answer_with_nothing_in_it_is_no_completion(said: object) -> None:
     """A server may be healthy with no model loaded: only a counted, non-empty answer counts."""

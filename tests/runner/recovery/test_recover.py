@@ -191,6 +191,27 @@ def test_the_recovery_file_of_an_older_version_has_fewer_fields(site: Site) -> N
     assert site.serves(one)
 
 
+def test_what_cannot_be_said_well_is_said_all_the_same(site: Site) -> None:
+    """No zone data, a channel that nobody can read: the restore and the other channels go on."""
+    one = site.start(site.recipe())
+    owed = site.owed(one, timezone="No/Such")
+    owed.tell[:0] = [7, {"kind": "telegram"}, {"kind": "moon"}]
+    site.leave(owed, "restoring")
+    with closing(sqlite3.connect(site.state_dir / "journal.db")) as db:
+        db.execute("PRAGMA user_version=999")
+    assert recovers(site).state == "closed"
+    assert len(site.told()) == 1
+
+
+def test_how_long_production_took_to_load_is_learned(site: Site) -> None:
+    """Cold, after a candidate: what patience is made of."""
+    one = site.recipe(site.standin("--load-seconds", "0.3"))
+    site.leave(site.owed(one))
+    assert recovers(site).state == "closed"
+    with Journal.open(site.state_dir, read_only=True) as journal:
+        assert (journal.slowest_load_seconds("llm") or 0) >= 0.3
+
+
 def test_a_service_with_a_supervisor_nobody_knows_keeps_no_other_down(site: Site) -> None:
     """Its recipe cannot be followed; the other is restored, and the debt stays open."""
     strange = site.recipe(name="strange", supervisor={"kind": "moon"}, port=free_port())

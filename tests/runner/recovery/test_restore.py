@@ -127,6 +127,15 @@ def test_a_server_that_answers_and_ends_again_and_again_is_down(site: Site) -> N
     assert site.copies() == []
 
 
+def test_a_server_that_asks_for_a_key_we_do_not_have_is_left_serving(site: Site) -> None:
+    """A timer has another environment than the run had; a start would not bring the key."""
+    one = site.recipe(site.standin("--api-key", "secret"), ready_within=900.0)
+    (served,) = restored(site, one)
+    assert served.state == "degraded"
+    assert "it asks for another key" in served.why
+    assert len(site.copies()) == 1
+
+
 def test_a_slow_load_is_not_a_dead_one(site: Site) -> None:
     """Patience is the most of what was granted and three times what was learned."""
     assert site.recipe(ready_within=60.0, slowest_load=400.0).patience == 1200.0

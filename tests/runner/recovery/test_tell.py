@@ -15,7 +15,8 @@ from runner.journal import Journal
 from runner.recovery import account, recipe, recover, words
 from runner.recovery.account import Scale
 from runner.recovery.attempt import Served
-from runner.recovery.tell import Apart, post, tell
+from runner.recovery.files import alone
+from runner.recovery.tell import Apart, deliver, post, tell
 from tests.fakes_runner import FakeClock
 from tests.runner.recovery.site import Site
 
@@ -109,6 +110,19 @@ def test_something_on_the_way_is_told_once(site: Site) -> None:
         post(site.state_dir, owed, alert)
     assert site.told() == ["DOWN · llm did not start at once · trying on"]
     assert "out of memory" in site.alerts.read_text()
+
+
+def test_two_who_deliver_at_once_do_not_send_twice(site: Site) -> None:
+    """The daemon's tick and a recovery: one of them has the outbox."""
+    owed = site.owed(site.recipe())
+    with Journal.open(site.state_dir) as journal:
+        journal.post("key", {"first_line": "DOWN", "text": "", "kind": "incident"})
+    with alone(site.state_dir) as ours:
+        assert ours
+        deliver(site.state_dir, owed)
+    assert site.told() == []
+    deliver(site.state_dir, owed)
+    assert site.told() == ["DOWN"]
 
 
 def test_work_apart_is_one_at_a_time_and_is_waited_for_at_the_end() -> None:
