@@ -6,7 +6,7 @@ Under systemd the recovery is a unit of its own, since the daemon's sandbox may 
 from pathlib import Path
 
 from runner.journal import Journal
-from runner.recovery import lock, recipe, unit
+from runner.recovery import limbo, lock, recipe, unit
 from runner.schedule.children import Children
 from runner.schedule.moments import Moment
 
@@ -21,6 +21,7 @@ class Post:
     """The errands."""
 
     def __init__(self, journal: Journal, errands: Children, state_dir: Path, *, units: bool):
+        """`units`: recovery is systemd's to start."""
         self._journal, self._errands, self._state_dir = journal, errands, state_dir
         self._units = units
         self._asked_at: float | None = None
@@ -48,6 +49,9 @@ class Post:
         """A debt that nobody who lives is paying. Recovery itself looks again, and locks."""
         if not (self._state_dir / recipe.NAME).exists():
             self._asked_at = None
+            if self._journal.open_runs() and lock.holder(self._state_dir) is None:
+                # a run that died before it owed anything; to write that down starts nothing
+                limbo.close_dead(self._state_dir, self._errands.clock)
             return
         if lock.holder(self._state_dir) is not None:
             return

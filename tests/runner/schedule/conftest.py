@@ -28,3 +28,5 @@ def served(night: Night) -> Iterator[Served]:
     box = Served(night)
     yield box
     box.close()
+    if box.log.exists():
+        assert "a fault of the runner" not in box.log.read_text()
