@@ -27,7 +27,7 @@ sys.path.append(str(ROOT))  # the tests are not installed; their small box is us
 
 from tests.runner.recovery.site import Site, summoned, until_says  # noqa: E402 - needs the path above
 
-ROUNDS = 9
+ROUNDS = 5
 LOAD_S = 0.5
 CLOCK = RealClock()
 DOWN = ["armed", "noted", "stopped"]

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("start", "journal", "preflight", "schedule")
+SCRIPTS = ("start", "journal", "preflight", "recovery", "schedule")
 
 
 def main() -> int:
