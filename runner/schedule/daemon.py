@@ -39,6 +39,7 @@ AUDIT_AT = 5
 _SHORTEST_S = 0.05
 _PUBLISH_EVERY_S = 600.0
 _PUBLISH_SOON_S = 30.0
+_STATUS_WITHIN_S = 120.0
 _DEAF_AFTER_S = 6 * BEAT_S
 
 
@@ -86,7 +87,7 @@ class Daemon:
         self._reconciler = Reconciler(self._ledger, self._live.settings.zone)
         self._rows: tuple[Row, ...] = ()
         self._beats, self._beat_at = 0, times.now()
-        self._published = 0.0
+        self._published, self._shown = 0.0, self._children()
         self._woken: set[int] = set()
         self._follow()
 
@@ -245,10 +246,13 @@ class Daemon:
 
     def _publish(self, now: Moment) -> None:
         """What other users may see: coming fires, and what they need."""
+        self._shown.ended()
         if now.boot < self._published:
             return
         self._published = now.boot + _PUBLISH_EVERY_S
         coming.publish(self._live.settings, self._ledger, self._state_dir, now.at)
+        # beside us, since a server that hangs is asked patiently; it publishes what it finds
+        self._shown.start("status", ["status", "--json"], within=_STATUS_WITHIN_S)
         self._post.show_status()
 
     # In words
