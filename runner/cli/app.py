@@ -63,6 +63,12 @@ VERBS = {
     "tell": Verb(
         BREAKS, "runner.cli.alerting:tell", "Deliver what is not delivered; for its unit."
     ),
+    "audit": Verb(
+        BREAKS, "runner.cli.auditing:audit", "Whether every promise holds, by an independent look."
+    ),
+    "drill": Verb(
+        BREAKS, "runner.cli.drilling:drill", "Kill a real run on purpose; how long were we down?"
+    ),
     "doctor": Verb(
         SET_UP, "runner.cli.doctor:doctor", "Which config is used, and what is missing."
     ),
