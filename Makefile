@@ -11,11 +11,13 @@ PIP      := -m pip --quiet --disable-pip-version-check
 PIPTOOLS := pip-tools==7.6.2
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench install clean lock python
+.PHONY: help demo test crash crash-mutants lint bench install clean lock python
 
 help:
 	@echo "make demo     a validation from beginning to end, on a demo box in .demo/"
 	@echo "make test     all tests; prints which were skipped, and why"
+	@echo "make crash    N=1000 runs are killed, frozen and starved in every way; the last line is JSON"
+	@echo "make crash-mutants  breaks the code in known ways; the crash tests must see each"
 	@echo "make lint     style, types, architecture, spelling"
 	@echo "make bench    the promised numbers, as JSON"
 	@echo "make install  a real installation in PREFIX, by default $(PREFIX)"
@@ -27,6 +29,14 @@ demo: $(READY)
 
 test: $(READY)
 	$(VENV)/bin/pytest
+
+# CASE="…" plays one case again, as a failing one prints it; SEED=… draws the same cases.
+N ?= 1000
+crash: $(READY)
+	@$(VENV)/bin/python -m tests.crash $(if $(CASE),--case '$(CASE)',-n $(N)) $(if $(SEED),--seed $(SEED))
+
+crash-mutants: $(READY)
+	@$(VENV)/bin/python -m tests.crash.mutants
 
 lint: $(READY)
 	$(VENV)/bin/ruff check
