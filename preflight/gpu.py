@@ -14,7 +14,8 @@ from preflight.box import Box, Gpu, GpuReading
 from preflight.check import Check, Deadline, Explained
 from preflight.driver import reading_trouble
 from preflight.fit import Load, Unread, heaviest, ways
-from preflight.ports import ExpectedOwner, holders, person
+from preflight.listeners import person
+from preflight.ports import ExpectedOwner, holders
 from preflight.ram import resident
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import memory, named

@@ -12,7 +12,8 @@ from typing import ClassVar, Literal, NamedTuple
 
 from preflight.box import Box, GpuReading, Proc, Running
 from preflight.check import Check, Deadline, Explained
-from preflight.ports import ExpectedOwner, person
+from preflight.listeners import person
+from preflight.ports import ExpectedOwner
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import command, memory, named
 

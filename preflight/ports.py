@@ -7,7 +7,6 @@ on a shared port, so neither is ever tried.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -15,8 +14,9 @@ from pydantic import BaseModel, ConfigDict
 from preflight.addresses import overlaps
 from preflight.box import Box, Listener, Proc, Sockets
 from preflight.check import Check, Explained
+from preflight.listeners import brief, forwards, manages, person
 from preflight.verdict import BlastRadius, State, Verdict
-from preflight.wording import command, named, when
+from preflight.wording import named
 
 
 class ExpectedOwner(BaseModel):
@@ -62,56 +62,13 @@ class ExpectedOwner(BaseModel):
         return self.binary in (proc.exe, proc.argv[0] if proc.argv else None)
 
 
-def person(proc: Proc) -> str:
-    """A process for people: who, which, since when, as part of what."""
-    parts = [proc.user or f"uid {proc.uid}", f"pid {proc.pid}"]
-    if proc.since is not None:
-        parts.append(f"since {when(proc.since)}")
-    if proc.unit:
-        parts.append(proc.unit)
-    return ", ".join(parts)
-
-
-def manages(proc: Proc) -> bool:
-    """Whether it is systemd itself, which holds the sockets of socket units for others."""
-    if proc.pid == 1:
-        return True
-    program = proc.argv[0].rsplit("/", 1)[-1] if proc.argv else ""
-    return program in ("systemd", "(systemd)") and "--user" in proc.argv
-
-
-def _brief(proc: Proc) -> str:
-    behind = proxied(proc.argv)
-    if behind:
-        return f"pid {proc.pid} {command(proc.argv[:1])} for {behind}"
-    if manages(proc):
-        return f"pid {proc.pid} systemd for a socket unit"
-    return f"pid {proc.pid} {command(proc.argv) or '(no command line)'}"
-
-
-def proxied(argv: tuple[str, ...]) -> str:
-    """What a container engine's port proxy stands for, from its own command line; else empty.
-
-    Docker starts one docker-proxy a published port (moby PR#7548); rootless podman has
-    rootlessport, pasta or slirp4netns, which name no container.
-    """
-    program = argv[0].rsplit("/", 1)[-1] if argv else ""
-    if program == "docker-proxy":
-        said = dict(pairwise(argv))
-        address, port = said.get("-container-ip", "?"), said.get("-container-port", "?")
-        return f"the container at {address}, port {port}"
-    if program in ("rootlessport", "slirp4netns", "pasta", "pasta.avx2"):
-        return "a rootless container"
-    return ""
-
-
 def _unseen(rows: Iterable[Listener]) -> list[str]:
     found: list[str] = []
     for row in rows:
         if row.owners:
             continue
         who = f"uid {row.uid}" + (f" ({row.user})" if row.user else "")
-        guess = f", likely {_brief(row.likely[0])}" if row.likely else ""
+        guess = f", likely {brief(row.likely[0])}" if row.likely else ""
         found.append(f"{who}{guess}")
     return sorted(set(found))
 
@@ -123,7 +80,7 @@ def _evidence(rows: Iterable[Listener]) -> tuple[str, ...]:
         place = f"{'[' + row.address + ']' if row.v6 else row.address}:{row.port}"
         if not row.owners:
             lines.append(f"{place}: {', '.join(_unseen([row]))}, its process is not visible")
-        lines += [f"{place}: {_brief(proc)} [{person(proc)}]" for proc in row.owners]
+        lines += [f"{place}: {brief(proc)} [{person(proc)}]" for proc in row.owners]
     return tuple(lines)
 
 
@@ -232,7 +189,7 @@ class PortOwner(Check):
             return self._beside(aside, f"held by {expect.name}", seen)
         return self.says(
             State.PASS,
-            f"held by {expect.name}, {_brief(owners[0])}",
+            f"held by {expect.name}, {brief(owners[0])}",
             wanted=self._wanted,
             who=person(owners[0]),
             evidence=_evidence(rows),
@@ -245,7 +202,7 @@ class PortOwner(Check):
         found = "nobody listens"
         if inside:
             where = f" [{inside[0].unit}]" if inside[0].unit else ""
-            found = f"nobody listens here; in another network {_brief(inside[0])}{where} does"
+            found = f"nobody listens here; in another network {brief(inside[0])}{where} does"
         return self.says(
             State.WARN,
             found,
@@ -275,7 +232,7 @@ class PortOwner(Check):
         owner = _owners(rows)[0]
         return self.says(
             State.WARN,
-            f"held by {_brief(owner)}; {expect.name}'s supervisor does not say which process it is",
+            f"held by {brief(owner)}; {expect.name}'s supervisor does not say which process it is",
             wanted=self._wanted,
             who=person(owner),
             evidence=_evidence(rows),
@@ -301,17 +258,20 @@ class PortOwner(Check):
                 evidence=_evidence(rows),
                 seen=seen,
             )
-        found = f"held by {named([_brief(proc) for proc in owners], 2)}"
+        found = f"held by {named([brief(proc) for proc in owners], 2)}"
         if shared:
             found = f"{len(rows)} servers share it (SO_REUSEPORT): {found}"
         first = owners[0]
         whom = first.user or f"uid {first.uid}"
+        remedy = f"ask {whom} about pid {first.pid}, or set another port"
+        if self.expect != "free" and forwards(first):
+            remedy = f"it is a proxy: name the port of the server behind it, or {remedy}"
         return self.says(
             state,
             found,
             wanted=self._wanted,
             who=person(first),
-            remedy=f"ask {whom} about pid {first.pid}, or set another port",
+            remedy=remedy,
             evidence=_evidence(rows),
             seen=seen,
         )

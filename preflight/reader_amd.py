@@ -17,7 +17,7 @@ _AMD = "0x1002"
 _MIB = 1 << 20
 _CARVED_MIB = 4096
 """An APU sets at most so much aside for itself and takes the rest from the host (GTT)."""
-_STAT = re.compile(r"^(drm-[\w-]+):\s*(\S+)(?:\s+(\w+))?", re.MULTILINE)
+_STAT = re.compile(r"^(drm-[\w-]+):[ \t]*(\S+)(?:[ \t]+(\w+))?", re.MULTILINE)
 _FACTORS = {"KiB": 1 << 10, "MiB": 1 << 20, "": 1}
 _VRAM = ("drm-resident-vram0", "drm-resident-vram", "drm-memory-vram")
 

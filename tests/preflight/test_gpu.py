@@ -2,10 +2,11 @@
 
 import pytest
 
-from preflight.box import CRASH, TIMEOUT, Gpu, GpuProc, GpuReading
-from preflight.gpu import GpuBudget, budget_of
+from preflight.attribution import budget_of
+from preflight.box import CRASH, TIMEOUT, Gpu, GpuProc, GpuReading, Running
+from preflight.gpu import GpuBudget
 from preflight.ports import ExpectedOwner
-from preflight.rings import look
+from preflight.rings import Gate, gate, look
 from preflight.verdict import State, Verdict
 from tests.fakes import FakeBox, a_file, a_process, listens
 
@@ -215,3 +216,63 @@ def test_the_sums_of_a_budget() -> None:
     assert (budget.free, budget.production, budget.gap) == (23 * GIB, 20 * GIB, 3 * GIB)
     assert [row.pid for row in budget.foreign] == [777]
     assert budget.after_stop() == 43 * GIB
+
+
+def test_memory_that_nobody_seen_holds_is_told_with_all_that_is_known() -> None:
+    """A zombie, a number of another namespace, and whoever has the device open."""
+    rows = (GpuProc(50, 9 * GIB), GpuProc(9_999_999, 8 * GIB))
+    box = a_box(card(3, *rows), all_processes=[Running(50, 1, "Z", "python3")])
+    box.openers = [TRAINER, SERVER]
+    verdict = ask(box)
+    assert verdict.state is State.UNKNOWN
+    said = " ".join(verdict.evidence)
+    assert "pid 50 is a zombie that holds 9.0 GiB: only a reboot may free it" in said
+    assert "pid 9999999 on the driver's list is not to be seen here, and holds 8.0 GiB" in said
+    assert "has the device open, and is not on the driver's list: pid 777 python3 train.py" in said
+    assert "llama-server" not in said
+
+
+def test_shared_memory_is_judged_by_what_the_host_has_available() -> None:
+    """GB10: what production holds for itself comes back, once, whoever counts it."""
+    shared = Gpu(0, "GPU-gb10", "NVIDIA GB10", 120 * GIB, 40 * GIB, procs=(), unified=True)
+    box = a_box(shared, paper={"/proc/100/status": f"RssAnon: {60 << 20} kB\n"})
+    assert ask(box, 90).state is State.PASS
+    assert "production 60.0 GiB" in ask(box, 90).found
+    assert ask(box, 110).state is State.FAIL
+    listed = Gpu(
+        0, "GPU-gb10", "GB10", 120 * GIB, 40 * GIB, procs=(held(SERVER, 50),), unified=True
+    )
+    assert budget_of((listed,), frozenset({100}), 60 * GIB).production == 60 * GIB
+    assert budget_of((listed,), frozenset({100}), 10 * GIB).production == 50 * GIB
+
+
+def test_a_divided_card_is_used_by_its_parts() -> None:
+    """Its own numbers are those of all instances together."""
+    whole = Gpu(0, "GPU-a", "A100", 40 * GIB, 40 * GIB, mig=True)
+    part = Gpu(0, "MIG-b", "A100 MIG", 10 * GIB, 10 * GIB, parent="GPU-a")
+    assert ask(a_box(whole, part), 8).state is State.PASS
+    assert ask(a_box(whole, part), 8, gpu="MIG-b").state is State.PASS
+    assert ask(a_box(whole, part), 20).state is State.FAIL
+
+
+def test_a_desktop_on_the_card_is_a_warning() -> None:
+    """It takes more whenever somebody opens a window."""
+    xorg = a_process(60, "/usr/lib/xorg/Xorg", user="root")
+    drawn = GpuProc(60, 400, kind="graphics", proc=xorg)
+    verdict = ask(a_box(card(3, held(SERVER, 20), drawn)))
+    assert verdict.state is State.WARN
+    assert "a desktop is drawn on it: pid 60 Xorg" in verdict.found
+
+
+def test_whoever_comes_or_goes_before_the_gate_closes_it() -> None:
+    """Even where it still fits: somebody is at work on the card."""
+    box = a_box(card(3, held(SERVER, 20)))
+    check = GpuBudget(need_mib=20 * GIB, production=(LLM,), asked=True)
+    looked = look([check], box)
+    assert looked.passed is not None
+    assert isinstance(gate(looked.passed, box, lambda: 0.0), Gate)
+    small = GpuProc(777, 100, proc=TRAINER)
+    box.reading = GpuReading((card(3, held(SERVER, 20), small),), source="nvml")
+    refused = gate(looked.passed, box, lambda: 0.0)
+    assert isinstance(refused, tuple)
+    assert refused[0].id == "gate.recheck"

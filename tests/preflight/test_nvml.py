@@ -4,6 +4,7 @@ import ctypes
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import pynvml
 import pytest
 
 from preflight import nvml
-from preflight.box import CRASH, TIMEOUT, Gpu, GpuReading
+from preflight.box import CRASH, TIMEOUT, Gpu, GpuHealth, GpuReading
+from preflight.driver import GpuDriver
 from preflight.gpu import GpuBudget
 from preflight.linux import LinuxBox
+from preflight.nvml_state import host_memory
 from preflight.rings import look
 from preflight.verdict import State
 
@@ -175,6 +178,93 @@ def test_a_budget_on_the_double_from_end_to_end(box: LinuxBox, say: Callable[[st
     assert "no answer within 0.3 s" in verdict.message()
 
 
+def test_a_divided_card_is_told_with_its_instances(
+    box: LinuxBox, say: Callable[[str], None]
+) -> None:
+    """MIG: what CUDA sees are the instances; the card itself only says that it is divided."""
+    say(f"{CARD}mig 0 MIG-bbbb {9 * GIB} {8 * GIB}\nmig 0 MIG-cccc {4 * GIB} {1 * GIB}\n")
+    card, first, second = read(box).gpus
+    assert (card.mig, card.parent) == (True, "")
+    assert (first.uuid, first.parent, first.index) == ("MIG-bbbb", "GPU-aaaa", 0)
+    assert (first.total_mib, first.free_mib) == (9 * 1024, 8 * 1024)
+    assert second.uuid == "MIG-cccc"
+    check = GpuBudget(need_mib=7 * 1024, gpu="MIG-bbbb", asked=True)
+    assert look([check], box).verdicts[0].state is State.PASS
+
+
+@pytest.mark.parametrize("line", ["memory 0 3", ""])
+def test_a_card_without_memory_of_its_own_has_the_hosts(
+    box: LinuxBox, say: Callable[[str], None], line: str
+) -> None:
+    """GB10: some drivers say that memory is not supported, some say none, some say all of it."""
+    say(f"gpu GPU-aaaa {0 if not line else GIB} 0 NVIDIA GB10\n{line}\n")
+    (card,) = read(box).gpus
+    assert (card.unified, card.fault) == (True, "")
+    assert 0 < card.free_mib <= card.total_mib
+
+
+def test_the_hosts_memory_counts_as_llama_cpp_counts_it() -> None:
+    """Huge pages that were set aside are what such a card gets; else what is available."""
+    text = (
+        "MemTotal: 131072000 kB\nMemFree: 1 kB\nMemAvailable: 65536000 kB\nHugepagesize: 2048 kB\n"
+    )
+    assert host_memory(text + "HugePages_Total: 0\n") == {
+        "total_mib": 128_000,
+        "free_mib": 64_000,
+        "unified": True,
+    }
+    pages = "HugePages_Total: 1000\nHugePages_Free: 400\n"
+    assert host_memory(text + pages) == {"total_mib": 2000, "free_mib": 800, "unified": True}
+
+
+def test_the_health_of_a_card_is_read(box: LinuxBox, say: Callable[[str], None]) -> None:
+    """Temperature, slowdowns, memory errors, what waits for a reset, who draws on it."""
+    say(f"{CARD}health 0 91 72 3 1 0 1 0 1 7\n")
+    (card,) = box.gpu_health(within=20)
+    assert card == GpuHealth(
+        0,
+        "GPU-aaaa",
+        celsius=91,
+        busy=7,
+        slowed=("hardware slowdown", "hardware thermal slowdown"),
+        uncorrected=3,
+        pending=True,
+        failed=False,
+        retiring=True,
+        persistent=False,
+        shown=True,
+    )
+
+
+def test_what_a_card_does_not_support_is_none_and_no_error(
+    box: LinuxBox, say: Callable[[str], None]
+) -> None:
+    """A GeForce counts no memory errors."""
+    say(CARD)
+    assert box.gpu_health(within=20) == (GpuHealth(0, "GPU-aaaa"),)
+    say(f"{CARD}handle 0 15\n")
+    assert box.gpu_health(within=20)[0].fault == "error"
+
+
+def test_one_ring_reads_the_driver_once(box: LinuxBox, say: Callable[[str], None]) -> None:
+    """A driver that hangs is waited for once, not by each check that needs it."""
+    say("hang\n")
+    began = time.monotonic()
+    checks = [
+        GpuDriver(asked=True, deadline_s=2.0),
+        GpuBudget(need_mib=1, asked=True, deadline_s=2.0),
+    ]
+    verdicts = look(checks, box).verdicts
+    assert [verdict.state for verdict in verdicts] == [State.UNKNOWN, State.UNKNOWN]
+    assert time.monotonic() - began < 3.8
+
+
+def test_the_library_says_where_it_lies(box: LinuxBox, say: Callable[[str], None]) -> None:
+    """Its name ends in its version on a real machine."""
+    say(CARD)
+    assert read(box).library.endswith("/libnvidia-ml.so.1")
+
+
 # the words of nvidia-smi
 
 
@@ -271,6 +361,28 @@ def test_memory_that_nvidia_smi_does_not_know_is_unsupported() -> None:
     assert gpu["procs"] == [{"pid": 7, "mib": None, "kind": "compute"}]
     assert nvml.from_smi("0, GPU-a, A100, 580.1, 40960, 40000\n", None)["gpus"][0]["procs"] is None
     assert nvml.from_smi("garbage\n\n\x00,,\n", "") == {"driver": "", "gpus": []}
+
+
+def test_nvidia_smi_tells_health_in_words(tmp_path: Path) -> None:
+    """[N/A] is nothing known; Yes and Enabled are."""
+    body = """case "$1" in
+--query-gpu=index,uuid,temp*) echo "0, GPU-aaaa, 45, [N/A], Yes, Disabled, Enabled, 3";;
+--query-gpu=*) echo "0, GPU-aaaa, NVIDIA GeForce RTX 3090, 550.90, 24576, 3072";;
+esac"""
+    with LinuxBox(nvidia_smi=smi(tmp_path, body), reader="nvidia-smi") as box:
+        (card,) = box.gpu_health(within=5)
+    assert card == GpuHealth(
+        0, "GPU-aaaa", celsius=45, busy=3, retiring=True, persistent=False, shown=True
+    )
+    assert nvml.health_from_smi("nonsense\n") == {"rows": []}
+
+
+def test_nvidia_smi_of_a_shared_memory_board_is_understood() -> None:
+    """It prints [N/A] for the memory that it does not have."""
+    seen = nvml.from_smi("0, GPU-a, NVIDIA GB10, 580.1, [N/A], [N/A]\n", "GPU-a, 7, 900\n")
+    (gpu,) = seen["gpus"]
+    assert gpu["unified"]
+    assert gpu["procs"] == [{"pid": 7, "mib": 900, "kind": "compute"}]
 
 
 # the same through a double in Python, for machines without a compiler

@@ -205,3 +205,30 @@ def test_a_server_that_does_not_answer_costs_its_deadline_and_no_more(url: str) 
     assert verdict.state is State.UNKNOWN
     assert "timeout" in verdict.found
     assert verdict.took_ms < 3000
+
+
+def test_a_sleeping_server_is_not_woken() -> None:
+    """It serves; what it holds of the GPU now is not what it needs. Only what wakes nobody is asked."""
+    box = a_server({**PROPS, "is_sleeping": True})
+    verdict = ask(box)
+    assert verdict.state is State.WARN
+    assert "serves, and sleeps" in verdict.found
+    assert verdict.seen
+    assert {url.removeprefix(BASE) for url in box.asked} == {"/health", "/props", "/v1/models"}
+
+
+def test_a_router_is_no_production() -> None:
+    """It answers for whatever model somebody asks for, and loads it then."""
+    verdict = ask(a_server({"role": "router", "model_path": "none"}))
+    assert verdict.state is State.FAIL
+    assert "is a router that loads models for whoever asks" in verdict.found
+    assert "behind it" in verdict.remedy
+
+
+def test_an_identity_behind_an_api_key_is_unknown() -> None:
+    """/health is public and says yes; everything else wants a key."""
+    box = a_server()
+    box.answers[f"{BASE}/props"] = Answer(401, '{"error":{"message":"Invalid API Key"}}')
+    verdict = ask(box)
+    assert verdict.state is State.UNKNOWN
+    assert "401: it wants an API key" in verdict.found

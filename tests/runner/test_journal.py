@@ -187,6 +187,17 @@ def test_load_times_are_remembered_by_service(journal: Journal) -> None:
     assert journal.slowest_load_seconds("llm") == 41.0
 
 
+def test_the_slowest_of_its_last_stops_is_known(journal: Journal) -> None:
+    """A stop that took long once may do so again."""
+    assert journal.slowest_stop_seconds("llm") is None
+    journal.begin("r1", "night", "manual", {}, None)
+    for took in (3.5, 41.0, 2.0):
+        journal.event("r1", "stopped", took={"llm": took, "embed": 1.0})
+    journal.event("r1", "stopped")
+    assert journal.slowest_stop_seconds("llm") == 41.0
+    assert journal.slowest_stop_seconds("embed") == 1.0
+
+
 def test_no_secret_is_written(journal: Journal, state: Path) -> None:
     """Neither by an event, nor by an error of a delivery (P10)."""
     begin(journal)
