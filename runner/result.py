@@ -105,6 +105,7 @@ def to_json(draft: Draft, ending: Ending, scale: Scale) -> Json:
         "claims": draft.claims,
         "measurements": measurements(draft.measured, contended=bool(contended)),
         "notes": [*draft.measured.notes, *draft.notes, *contended, *_lost()],
+        "log_lost": logs.lost(),
         "artifacts": artifacts(draft),
     }
 
