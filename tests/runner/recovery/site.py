@@ -74,6 +74,10 @@ class Site:
         ]
         return [*STANDIN, *known, *flags]
 
+    def plain(self) -> list[str]:
+        """The command of a server that does as it should, and is there at once."""
+        return self.odd("--model", str(self.model))
+
     def odd(self, *flags: str) -> list[str]:
         """The command of a server with ways that no real one should have."""
         return [sys.executable, "-I", "-S", str(ODD_SERVER), "--port", str(self.port), *flags]
@@ -85,7 +89,7 @@ class Site:
             kind="llamacpp",
             host="127.0.0.1",
             port=self.port,
-            supervisor=self.process(argv or self.standin()),
+            supervisor=self.process(argv or self.plain()),
             probe=self.probe(),
             inputs=[{"path": str(self.model), "role": "weights"}],
             ready_within=20.0,

@@ -128,7 +128,7 @@ def test_after_a_reboot_no_pid_on_record_means_anything(site: Site) -> None:
     assert proc.alive(start)
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"services": [{}]}', os.urandom(99)])
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"services": [{}]}', bytes(range(128, 227))])
 def test_a_damaged_recovery_file_is_read_from_its_copy(site: Site, damage: bytes) -> None:
     """A disk may give back something else than was written."""
     one = site.recipe()
@@ -337,9 +337,9 @@ def test_a_port_that_was_stolen_is_named_and_its_owner_left_alone(site: Site) ->
 
 def test_another_that_serves_in_its_place_is_left_and_called_degraded(site: Site) -> None:
     """Somebody brought production up by other means: a second copy could only fail."""
-    one = site.recipe()
+    one = site.recipe(site.standin())
     site.leave(site.owed(one))
-    other = site.child(site.odd("--model", str(site.model)))
+    other = site.child(site.plain())
     assert site.listener() == other.pid
     done = recovers(site)
     assert (done.state, done.production["state"]) == ("closed", "degraded")
@@ -367,7 +367,7 @@ def test_a_model_that_was_deleted_falls_back_to_the_last_known_good(site: Site) 
     asked["identity"] = [asked["identity"][0]]
     good = site.recipe(site.standin(model=other), probe=asked)
     recipe.remember(site.state_dir, [good])
-    one = site.recipe()
+    one = site.recipe(site.standin())
     site.leave(site.owed(one))
     site.model.unlink()
     done = recovers(site)
@@ -385,7 +385,7 @@ def test_a_model_that_was_deleted_falls_back_to_what_the_config_names(site: Site
     asked = site.probe()
     asked["identity"] = [asked["identity"][0]]
     fallback = site.recipe(site.standin(model=other), probe=asked).to_json()
-    one = site.recipe(fallbacks=[{"name": "of another version"}, fallback])
+    one = site.recipe(site.standin(), fallbacks=[{"name": "of another version"}, fallback])
     site.leave(site.owed(one))
     site.model.unlink()
     done = recovers(site)
@@ -395,7 +395,7 @@ def test_a_model_that_was_deleted_falls_back_to_what_the_config_names(site: Site
 
 def test_a_log_that_cannot_be_written_costs_the_log_and_not_production(site: Site) -> None:
     """Its directory was cleaned up, or the disk is full."""
-    missing = site.process(site.standin(), log=str(site.room / "gone" / "production.log"))
+    missing = site.process(site.plain(), log=str(site.room / "gone" / "production.log"))
     one = site.recipe(supervisor=missing)
     site.leave(site.owed(one))
     assert recovers(site).state == "closed"

@@ -165,7 +165,7 @@ def test_an_engine_left_by_a_failed_start_is_ended_before_the_next(site: Site) -
     soon(lambda: health(flapping.probe).serving or None)
     soon(lambda: True if driver(flapping).orphans() and not site.heads(flapping) else None)
     orphans = driver(flapping).orphans()
-    one = site.recipe(site.odd("--model", str(site.model)))
+    one = site.recipe()
     (served,) = restored(site, one)
     assert served.state == "serving"
     assert not any(proc.alive(who) for who in orphans)
@@ -202,7 +202,7 @@ def test_what_was_asked_to_stop_is_gone_before_it_is_started_again(site: Site) -
 
 def test_a_service_whose_status_is_unknown_may_serve_all_the_same(site: Site) -> None:
     """Unknown blocks a stop, and never a restore."""
-    other = site.child(site.odd("--model", str(site.model)))
+    other = site.child(site.plain())
     assert site.listener() == other.pid
     supervisor: dict[str, Any] = {"kind": "command", "start": ["/bin/false"]}
     supervisor |= {"stop": ["/bin/false"], "status": ["/bin/sh", "-c", "exit 7"]}
@@ -214,7 +214,7 @@ def test_a_command_that_starts_in_the_background_is_given_a_moment(site: Site) -
     """Its status says "stopped" for an instant; a fallback beside it would be a second copy."""
     start = site.room / "start.sh"
     up = site.room / "up"
-    command = " ".join(site.odd("--model", str(site.model)))
+    command = " ".join(site.plain())
     start.write_text(f"#!/bin/sh\n(/bin/sleep 0.4; touch {up}; exec {command}) >/dev/null 2>&1 &\n")
     start.chmod(0o755)
     supervisor: dict[str, Any] = {"kind": "command", "start": [str(start)], "stop": ["/bin/true"]}

@@ -109,7 +109,7 @@ def test_what_is_brought_back_by_somebody_is_named(site: Site) -> None:
     loop = f"echo up; while :; do {' '.join(site.odd('--model', str(site.model)))}; done"
     babysitter = site.child(["/bin/sh", "-c", loop])
     until_says(babysitter, "up")
-    one = site.recipe(site.odd("--model", str(site.model)))
+    one = site.recipe()
     soon(lambda: site.serves(one) or None)
     old = site.listener()
     halt = halted(site, one)
