@@ -1,4 +1,4 @@
-"""Seeing what belongs to other users: two capabilities that a run has and nothing that it starts.
+"""Seeing what belongs to other users: capabilities that a run has, and nothing that it starts.
 
 Preflight must tell who owns a port and which file a server maps, also where production is another
 user's. A candidate must not: what may look into every process can take it over.
@@ -15,8 +15,8 @@ _PR_SET_KEEPCAPS = 8
 _PR_CAP_AMBIENT = 47
 _IS_SET, _RAISE, _LOWER = 1, 2, 3
 _VERSION_3 = 0x20080522
-CAPABILITIES = (2, 19)
-"""CAP_DAC_READ_SEARCH and CAP_SYS_PTRACE."""
+CAPABILITIES = (2, 19, 34)
+"""CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE and CAP_SYSLOG, as the unit of a run has them."""
 
 
 class _Header(ctypes.Structure):
@@ -40,7 +40,8 @@ def _prctl(option: int, first: int, second: int = 0) -> int:
 def _set(mask: int) -> bool:
     """Have exactly these capabilities, and leave to hand them on."""
     header = _Header(_VERSION_3, 0)
-    sets = (_Sets * 2)(_Sets(mask, mask, mask), _Sets(0, 0, 0))
+    low, high = mask & 0xFFFFFFFF, mask >> 32
+    sets = (_Sets * 2)(_Sets(low, low, low), _Sets(high, high, high))
     done: int = ctypes.CDLL(None, use_errno=True).capset(ctypes.byref(header), sets)
     return done == 0
 

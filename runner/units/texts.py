@@ -16,7 +16,6 @@ NAME = "[A-Za-z0-9_][A-Za-z0-9_-]*"
 _ALWAYS = """\
 ProtectKernelModules=yes
 ProtectKernelTunables=yes
-ProtectKernelLogs=yes
 ProtectHostname=yes
 RestrictNamespaces=yes
 RestrictRealtime=yes
@@ -28,12 +27,14 @@ RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 # Not ProtectClock= where a GPU is looked at or used: it implies a list of devices, without the GPU.
 
 _SIGHT = """\
-# Preflight must see who owns a port and a file, also where that is another user.
-CapabilityBoundingSet=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH
-AmbientCapabilities=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH
+# Preflight must see who owns a port and a file, also where that is another user, and what the
+# kernel has said of the GPU.
+CapabilityBoundingSet=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH CAP_SYSLOG
+AmbientCapabilities=CAP_SYS_PTRACE CAP_DAC_READ_SEARCH CAP_SYSLOG
 """
 
 _BLIND = """\
+ProtectKernelLogs=yes
 CapabilityBoundingSet=
 AmbientCapabilities=
 """
@@ -123,7 +124,8 @@ OOMScoreAdjust=-500
 ProtectHome=read-only
 PrivateTmp=no
 ProtectControlGroups=yes
-SystemCallFilter=@system-service
+# @clock: preflight asks how well the clock is kept. To set it needs a capability.
+SystemCallFilter=@system-service @clock
 """
         + _ALWAYS
         + _SIGHT

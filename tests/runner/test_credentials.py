@@ -31,7 +31,7 @@ print(json.dumps({"uid": os.getuid(), "token": (room / "token").read_text(),
 """
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 NOBODY = 65534
-SIGHT = f"{sum(1 << number for number in (2, 19)):016x}"
+SIGHT = f"{sum(1 << number for number in (2, 19, 34)):016x}"
 NONE = f"{0:016x}"
 
 

@@ -1,13 +1,16 @@
 """What systemd says beforehand: a production that could not be started again is not stopped."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from runner.units.texts import RULE
-from tests.systemd.box import UNIT, Box
+from tests.systemd.box import RUNNER, UNIT, Box, Json
 
 pytestmark = pytest.mark.systemd
+
+SEEN = "/var/log/look.json"
 
 
 @pytest.fixture
@@ -59,3 +62,32 @@ def test_a_unit_whose_file_changed(untouched: Box) -> None:
     """A restart would start something else than what serves."""
     untouched.unit("Environment=CHANGED=1")
     refused(untouched, "prod.restore", "changed since systemd read it", "daemon-reload")
+
+
+@pytest.mark.parametrize("name", ["runner.service", "runner-run@.service"])
+def test_the_sandbox_hides_nothing_from_preflight(box: Box, name: str) -> None:
+    """What the daemon and a run see is what is there: hardening makes no false alarms."""
+    dropped = ("Type=", "Restart", "WatchdogSec=", "ExecStopPost=", "Wants=", "After=", "Wanted")
+    lines = [
+        line
+        for line in box.read(f"/etc/systemd/system/{name}").splitlines()
+        if not line.startswith((*dropped, "ExecStart=", "[Install]", "CollectMode"))
+    ]
+    where = lines.index("[Service]") + 1
+    command = f"ExecStart={RUNNER} --config /etc/runner/runner.toml check nap --json"
+    lines[where:where] = ["Type=oneshot", command, f"StandardOutput=truncate:{SEEN}"]
+    box.write("/etc/systemd/system/look.service", "\n".join([*lines, ""]))
+    box.do("systemctl", "daemon-reload")
+    box.do("systemctl", "start", "look.service")
+    inside = verdicts(json.loads(box.read(SEEN)))
+    outside = verdicts(box.ask("check", "nap"))
+    assert inside == outside
+
+
+def verdicts(said: Json) -> dict[str, str]:
+    """What was asked → the answer; how loaded the machine is may change at any moment."""
+    return {
+        f"{one['id']} {one['subject']}": one["state"]
+        for one in said["checks"]
+        if one["id"] != "host.load"
+    }
