@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--case", action="append", default=[], help="play this case only")
     parser.add_argument("--layer", action="append", default=[], help="only these layers")
     parser.add_argument("--power", action="store_true", help="look at every state of a power cut")
+    parser.add_argument("--every", type=int, default=1, help="of these, only each so many-th")
     parser.add_argument("--list", action="store_true", help="print the cases and play none")
     given = parser.parse_args()
     began = time.monotonic()
@@ -54,7 +55,7 @@ def main() -> int:
             return 0
         questions: list[Json] = [{"case": case} for case in cases]
         if given.power or (given.n >= WHOLE and not given.case and strace.there()):
-            questions.insert(0, {"power": seed})
+            questions.insert(0, {"power": seed, "every": given.every})
         results = list(_played(suite, questions))
     finally:
         for worker in workers:

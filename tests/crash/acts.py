@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -105,6 +106,20 @@ def _unlock_journal(box: Box) -> None:
     box.held.clear()
 
 
+def _remove_state(box: Box) -> None:
+    shutil.rmtree(box.state)
+
+
+def _lose_recipe(box: Box) -> None:
+    for name in ("recovery.json", "recovery.copy.json"):
+        (box.state / name).unlink(missing_ok=True)
+
+
+def _corrupt_recipe(box: Box) -> None:
+    path = box.state / "recovery.json"
+    path.write_bytes(os.urandom(path.stat().st_size))
+
+
 def _break_config(box: Box) -> None:
     (box.room / "runner.toml").write_text("this = is [no toml")
 
@@ -160,6 +175,9 @@ ACTS = {
     "corrupt-journal": Act(_corrupt_journal),
     "lock-journal": Act(_lock_journal, _unlock_journal, back_first=True),
     "break-config": Act(_break_config),
+    "remove-state": Act(_remove_state, back_first=True),
+    "lose-recipe": Act(_lose_recipe, back_first=True),
+    "corrupt-recipe": Act(_corrupt_recipe, back_first=True),
     "freeze-guardian": Act(_freeze_guardian, _thaw_guardian),
     "kill-guardian": Act(_kill_guardian, refuses=True),
     "freeze": Act(_nothing, goes_on=False),

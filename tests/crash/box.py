@@ -34,6 +34,8 @@ VENV_PYTHON = sys.executable
 READY_WITHIN = 8
 SMALL_MIB = 16
 CGROUPS = Path("/sys/fs/cgroup")
+SERVICES = ("production", "second")
+"""The roles of production's services, as the ledger has them."""
 
 Json = dict[str, Any]
 
@@ -44,7 +46,7 @@ class Shape:
 
     production: tuple[str, ...] = ()
     candidate: tuple[str, ...] = ()
-    fallback: bool = False
+    services: int = 1
     timeout: str = "15s"
 
 
@@ -64,7 +66,7 @@ class Box:
         self.ledger = self.room / "ledger"
         self.model = self.room / "model.bin"
         self.other_model = self.room / "other.bin"
-        self.port, self.candidate_port = free_port(), free_port()
+        self.ports = {role: free_port() for role in (*SERVICES, "candidate")}
         self.lock_name = f"crash-{uuid.uuid4().hex}"
         self.exits: dict[int, int] = {}
         self.held: list[Any] = []
@@ -83,6 +85,7 @@ class Box:
         self.shape = Shape(
             production=_flags(case.production),
             candidate=_flags(case.candidate),
+            services=int(case.services or 1),
             timeout="2s" if case.layer == "frozen" else "15s",
         )
         small = bool(case.act) and acts.ACTS[case.act].small
@@ -112,27 +115,29 @@ class Box:
         path.chmod(0o755)
         return path
 
-    def argv(self, role: str, model: Path | None = None) -> list[str]:
-        """The command of a server on this box."""
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The services of production on this box, in the order of starting."""
+        return SERVICES[: self.shape.services]
+
+    def argv(self, role: str) -> list[str]:
+        """The command of a server on this box. Each service has a GPU; a candidate needs them all."""
+        gpus = {name: str(self.room / f"gpu-{name}") for name in SERVICES}
+        held = gpus[role] if role in gpus else ",".join(gpus[name] for name in self.roles)
         words = [
             *SERVER,
             *("--role", role),
-            *("--gpu", str(self.room / "gpu")),
+            *("--gpu", held),
             *("--ledger", str(self.ledger)),
-            *("--model", str(model or self.model)),
+            *("--model", str(self.model)),
+            *("--port", str(self.ports[role])),
         ]
-        if role == "production":
-            where = ("--port", str(self.port), "--state", str(self.state))
-            return [*words, *where, *self.shape.production]
-        return [*words, "--port", str(self.candidate_port), *self.shape.candidate]
+        if role == "candidate":
+            return [*words, *self.shape.candidate]
+        return [*words, "--state", str(self.state), *self.shape.production]
 
     def write(self) -> Settings:
         """runner.toml and the job, from the shape; the settings as the runner reads them."""
-        fallback = (
-            f"[[production.fallback]]\ncommand = {json.dumps(self.argv('production', self.other_model))}\n"
-            if self.shape.fallback
-            else ""
-        )
         config = self.room / "runner.toml"
         config.write_text(
             f"""timezone = "UTC"
@@ -144,31 +149,35 @@ unproven_delivery = "accept"
 [[alerts.channel]]
 kind = "file"
 path = "{self.told}"
-[[production]]
-name = "llm"
-kind = "openai"
-command = {json.dumps(self.argv("production"))}
-model = "{self.model}"
-port = {self.port}
-ready_within = "{READY_WITHIN}s"
-idle_within = "2s"
-supervisor = {{ kind = "process", log = "{self.room}/llm.log" }}
-{fallback}"""
+"""
+            + "".join(self._service(role) for role in self.roles)
         )
         (self.room / "jobs" / f"{JOB}.toml").write_text(self._job())
         return load_settings(config)
 
+    def _service(self, role: str) -> str:
+        return f"""[[production]]
+name = "{role}"
+kind = "openai"
+command = {json.dumps(self.argv(role))}
+model = "{self.model}"
+port = {self.ports[role]}
+ready_within = "{READY_WITHIN}s"
+idle_within = "2s"
+supervisor = {{ kind = "process", log = "{self.room}/{role}.log" }}
+"""
+
     def _job(self) -> str:
         task = any(flag.startswith("--task") for flag in self.shape.candidate)
         command = json.dumps(self.argv("candidate"))
-        head = f'question = "?"\ndowntime_budget = "40s"\ntimeout = "{self.shape.timeout}"\n'
+        head = f'question = "?"\ndowntime_budget = "60s"\ntimeout = "{self.shape.timeout}"\n'
         if task:
             return f'{head}[candidate]\nkind = "task"\ncommand = {command}\n'
         return f"""{head}[candidate]
 kind = "openai"
 command = {command}
 model = "{self.model}"
-port = {self.candidate_port}
+port = {self.ports["candidate"]}
 ready_within = "8s"
 [workload]
 prompts = "builtin:prose"
@@ -196,22 +205,30 @@ at_least = {1e9 if "--refuted" in self.shape.candidate else 1}
 
     # -- production --------------------------------------------------------------------------
 
-    def start(self) -> int:
-        """Start production as its supervisor would, unless it serves; its pid."""
-        pid = self.serving()
-        wanted = tuple(self.argv("production"))
-        if pid is not None and proc.cmdline(pid) == wanted:
-            return pid
-        self.end_all()
-        child = world.spawn(
-            wanted, environment=dict(os.environ), cwd="/", log=self.room / "llm.log"
-        )
-        child.returncode = 0  # it belongs to the box now; the worker reaps it
-        return self.soon(self.serving)
+    def start(self) -> set[int]:
+        """Start production as its supervisor would, unless it serves as it should; its pids."""
+        found = {role: self.serving(role) for role in self.roles}
+        wanted = {role: tuple(self.argv(role)) for role in self.roles}
+        if not all(pid and proc.cmdline(pid) == wanted[role] for role, pid in found.items()):
+            self.end_all()
+            for role in self.roles:
+                child = world.spawn(
+                    wanted[role],
+                    environment=dict(os.environ),
+                    cwd="/",
+                    log=self.room / f"{role}.log",
+                )
+                child.returncode = 0  # it belongs to the box now; the worker reaps it
+            return self.soon(self.all_serving)
+        for pid in self.living() - {pid for pid in found.values() if pid}:
+            os.kill(pid, signal.SIGKILL)
+        return {pid for pid in found.values() if pid}
 
     def get(self, path: str, port: int | None = None) -> Any:
         """What a server says on a path; None when nobody answers, or not with 200."""
-        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=5)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", port or self.ports["production"], timeout=5
+        )
         try:
             connection.request("GET", path)
             response = connection.getresponse()
@@ -223,11 +240,21 @@ at_least = {1e9 if "--refuted" in self.shape.candidate else 1}
         finally:
             connection.close()
 
-    def serving(self) -> int | None:
-        """The pid that serves on production's port."""
-        if self.get("/health") is None:
+    def serving(self, role: str = "production") -> int | None:
+        """The pid that serves on a service's port."""
+        if self.get("/health", self.ports[role]) is None:
             return None
-        return min(proc.owners(self.port), default=None)
+        return min(proc.owners(self.ports[role]), default=None)
+
+    def all_serving(self) -> set[int] | None:
+        """The pids of all services; None while one of them does not serve."""
+        found = [self.serving(role) for role in self.roles]
+        return {pid for pid in found if pid} if all(found) else None
+
+    def model_of(self, role: str) -> str | None:
+        """Which model a service says it serves."""
+        said = self.get("/v1/models", self.ports[role])
+        return str(said["data"][0]["id"]) if said else None
 
     # -- what lives and what happened -----------------------------------------------------------
 
@@ -255,10 +282,12 @@ at_least = {1e9 if "--refuted" in self.shape.candidate else 1}
         """The guardians among them."""
         return {pid for pid in self.living() if "guardian" in (proc.cmdline(pid) or ())}
 
-    def copies(self) -> set[int]:
-        """The first processes of production: whatever runs with its command and is nobody's child there."""
-        wanted = [tuple(self.argv("production")), tuple(self.argv("production", self.other_model))]
-        return {pid for pid in self.living() if proc.cmdline(pid) in wanted}
+    def copies(self, role: str | None = None) -> set[int]:
+        """The first processes of production, of one service or of all."""
+        roles = (role,) if role else self.roles
+        wanted = [tuple(self.argv(one)) for one in roles]
+        alike = {pid for pid in self.living() if proc.cmdline(pid) in wanted}
+        return {pid for pid in alike if (found := proc.stat(pid)) and found.ppid not in alike}
 
     def end_all(self) -> None:
         """End everything on the box. Only what this worker started, or what that started, is its child."""
@@ -325,7 +354,7 @@ at_least = {1e9 if "--refuted" in self.shape.candidate else 1}
         argv = [*SERVER, "--role", "stranger", "--gpu", str(self.room / "elsewhere")]
         argv += ["--ledger", str(self.ledger), "--model", str(self.other_model)]
         child = world.spawn(
-            [*argv, "--port", str(self.port), *flags],
+            [*argv, "--port", str(self.ports["production"]), *flags],
             environment={},
             cwd="/",
             log=self.room / "stranger.log",

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 SHAPES = (
-    "candidate", "production", "act", "then", "inject", "home", "crowd", "cut", "env"
+    "candidate", "production", "services", "act", "then", "inject", "home", "crowd", "timers",
+    "cut", "env",
 )  # fmt: skip
 
 
@@ -31,7 +32,8 @@ class Case:
     """One case. `candidate` and `production` are flags of the server, `act` is what happens to the
     box while the run stands still at its blow, and `then` the signal that the run gets instead of
     going on. `inject` is a fault of a system call, as call:fault:when; `home` is "none" where no
-    cgroup can be made; `crowd` is how many runners start at once; `cut` is where the power goes,
+    cgroup can be made; `crowd` is how many runners start at once, `timers` how many
+    recoveries when the run has ended, `services` how many services production has; `cut` is where the power goes,
     as call:seed; `env` is "proxy" or "full-log", an environment that misleads.
     """
 
@@ -39,11 +41,13 @@ class Case:
     blows: tuple[Blow, ...] = ()
     candidate: str = ""
     production: str = ""
+    services: str = ""
     act: str = ""
     then: str = ""
     inject: str = ""
     home: str = ""
     crowd: str = ""
+    timers: str = ""
     cut: str = ""
     env: str = ""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,7 @@ from preflight import proc
 from runner.audit import audit
 from runner.until import TimedOut
 from tests.crash import acts
-from tests.crash.box import Box
+from tests.crash.box import SERVICES, Box
 from tests.crash.cases import Case
 
 REACTION = 12.0
@@ -38,7 +39,7 @@ class Facts:
 
     box: Box
     case: Case
-    before: int
+    before: set[int]
     codes: list[int]
     told_down: bool
     told_after: float = 0.0
@@ -67,12 +68,12 @@ class Facts:
             db.close()
         return found
 
-    def of(self, what: str, role: str | None = None) -> list[Json]:
+    def of(self, what: str, roles: Sequence[str] = ()) -> list[Json]:
         """The lines of the ledger of this kind."""
         return [
             line
             for line in self.ledger
-            if line["what"] == what and role in (None, line.get("role"))
+            if line["what"] == what and (not roles or line.get("role") in roles)
         ]
 
     @property
@@ -88,7 +89,7 @@ class Facts:
         """Seconds from the kill of the run to the next start of production."""
         ends = [line for line in self.of("blow") + self.of("then") if line["blow"] == "KILL"]
         hit = [line["at"] for line in ends if line["who"] == "run"]
-        starts = [line["at"] for line in self.of("start", "production")]
+        starts = [line["at"] for line in self.of("start", SERVICES)]
         if not hit:
             return None
         return next((at - hit[0] for at in starts if at > hit[0]), None)
@@ -107,7 +108,7 @@ class Facts:
     @property
     def restarts(self) -> list[Json]:
         """Starts of production since the case began."""
-        return [line for line in self.of("start", "production") if line["pid"] != self.before]
+        return [line for line in self.of("start", SERVICES) if line["pid"] not in self.before]
 
     @property
     def unknowable(self) -> bool:
@@ -118,7 +119,7 @@ class Facts:
     @property
     def stays_down(self) -> bool:
         """Whether somebody else ended production before anything of ours asked it to."""
-        asked = [line["at"] for line in self.of("term", "production")]
+        asked = [line["at"] for line in self.of("term", SERVICES)]
         mark = [line["at"] for line in self.of("ended by others")]
         return bool(mark) and not any(at < mark[0] for at in asked)
 
@@ -156,11 +157,12 @@ def _serving(facts: Facts) -> list[str]:
         return [f"P1 that production cannot come back was told after {facts.told_after:.0f} s"]
     if expected.for_ever:
         return []
-    said = facts.box.get("/v1/models")
-    name = said["data"][0]["id"] if said else None
-    if name != facts.box.model.name:
-        return [f"P1 production does not serve: {name}"]
-    return []
+    found = {role: facts.box.model_of(role) for role in facts.box.roles}
+    return [
+        f"P1 {role} does not serve: {name}"
+        for role, name in found.items()
+        if name != facts.box.model.name
+    ]
 
 
 def _one_tenant(facts: Facts) -> list[str]:
@@ -168,9 +170,8 @@ def _one_tenant(facts: Facts) -> list[str]:
     found = [
         f"P2 the GPU had two tenants: {line['role']} beside {line['holder']}" for line in doubles
     ]
-    if len(facts.box.copies()) > 1:
-        found.append(f"P2 production runs {len(facts.box.copies())} times")
-    return found
+    copies = {role: len(facts.box.copies(role)) for role in facts.box.roles}
+    return found + [f"P2 {role} runs {count} times" for role, count in copies.items() if count > 1]
 
 
 def _no_orphans(facts: Facts) -> list[str]:
@@ -223,7 +224,7 @@ def _told(facts: Facts) -> list[str]:
         if row["sent_at"] is not None and _first_line(row) not in text and not facts.case.cut
     ]
     found += [f"P5 {row['key']} counts as sent and did not arrive" for row in lost]
-    proven = [run for run in facts.rows["runs"] if run["outcome"] == "proven"]
+    proven = [run for run in facts.rows["runs"] if run["outcome"] == "proven"] or 0 in facts.codes
     if facts.restarts and not proven and not text and not rows:
         found.append("P5 production was restarted, and nobody was told")
     return found
@@ -237,7 +238,7 @@ def _first_line(row: Json) -> str:
 def _safe_stop(facts: Facts) -> list[str]:
     """What stood and lived when production was first asked to end, unless a blow came just before."""
     if acts.expects(facts.case).refuses:
-        stopped = facts.of("term", "production")
+        stopped = facts.of("term", SERVICES)
         return ["P6 production was stopped although nobody guarded the run"] if stopped else []
     hit = None
     for line in facts.ledger:
@@ -245,7 +246,7 @@ def _safe_stop(facts: Facts) -> list[str]:
             hit = line
         if line["what"] in ("ended by others", "act") or (hit and hit["who"] == "run"):
             return []
-        if line["what"] == "term" and line["role"] == "production":
+        if line["what"] == "term" and line["role"] in SERVICES:
             if hit and line["at"] - hit["at"] < JUST_BEFORE:
                 return []
             missing = [
@@ -261,9 +262,9 @@ def _idempotent(facts: Facts) -> list[str]:
     mark = facts.of("again")
     if not mark:
         return []
-    started = [line for line in facts.of("start", "production") if line["at"] > mark[0]["at"]]
+    started = [line for line in facts.of("start", SERVICES) if line["at"] > mark[0]["at"]]
     found = ["P7 a second recovery restarted production"] if started else []
-    asked = [line for line in facts.of("term", "production") if line["pid"] != facts.before]
+    asked = [line for line in facts.of("term", SERVICES) if line["pid"] not in facts.before]
     if asked and not facts.case.act and not facts.case.crowd:
         found.append("P7 a production that was back was ended again")
     if mark[0]["outbox"] != len(facts.rows["outbox"]):
@@ -274,7 +275,7 @@ def _idempotent(facts: Facts) -> list[str]:
 def _how_it_ended(facts: Facts) -> list[str]:
     """A run that nobody hit is proven; a fault of ours is none of the ways in which one may end."""
     known = {0, 3, 4, 5, 6, 10, 129, 130, 143, -9}
-    if not facts.of("term", "production"):
+    if not facts.of("term", SERVICES):
         known.add(2)  # it could not even begin
     found = [f"a run ended with {code}" for code in facts.codes if code not in known]
     if not facts.of("blow") and not (facts.case.act or facts.case.inject or facts.case.crowd):

@@ -64,6 +64,8 @@ def _pairs(draw: random.Random, _: Places) -> Iterator[Case]:
                 production=draw.choice(("", "", "load:0.4", "load:0.4,late")),
                 candidate=draw.choice(("", "refuted", "refuted", "task:0.1")),
                 home=draw.choice(("", "", "none")),
+                services=draw.choice(("", "2")),
+                timers=draw.choice(("", "", "", "3")),
             )
 
 
@@ -139,6 +141,9 @@ def _world(draw: random.Random, _: Places) -> Iterator[Case]:
         "corrupt-journal": points.WHILE_DOWN,
         "lock-journal": points.WHILE_DOWN,
         "newer-journal": points.WHILE_DOWN,
+        "remove-state": points.WHILE_DOWN,
+        "lose-recipe": points.WHILE_DOWN,
+        "corrupt-recipe": points.WHILE_DOWN,
         "break-config": points.TRANSITIONS[4:],
     }
     while True:
@@ -146,6 +151,9 @@ def _world(draw: random.Random, _: Places) -> Iterator[Case]:
             where = draw.choice(points.places(steps))
             then = draw.choice(("", "", "KILL")) if steps is points.WHILE_DOWN else ""
             yield Case("world", (Blow("run", "STOP", where),), act=name, then=then)
+        back = draw.choice(points.COMING_BACK)
+        then = draw.choice(("", "KILL"))
+        yield Case("world", (Blow("run", "STOP", back),), act="kill-production", then=then)
 
 
 def _disks(draw: random.Random, _: Places) -> Iterator[Case]:
@@ -166,6 +174,8 @@ def _syscalls(draw: random.Random, _: Places) -> Iterator[Case]:
     most = {"fdatasync": 25, "fsync": 10, "pwrite64": 110, "write": 12, "rename": 4, "unlink": 3,
             "openat": 25}  # fmt: skip
     while True:
+        if draw.random() < 0.1:
+            yield Case("syscall", inject="fdatasync:SLOW:1+", candidate="refuted")
         call = draw.choice(list(most))
         fault = draw.choice(("KILL", "KILL", "EIO", "ENOSPC", "EROFS"))
         when = str(draw.randint(1, most[call])) + draw.choice(("", "+" if fault != "KILL" else ""))

@@ -46,7 +46,7 @@ class Play:
     def __init__(self, box: Box, case: Case) -> None:
         self.box, self.case = box, case
         self.played = Played(case)
-        self._step, self._followed, self._before = "", 0.0, 0
+        self._step, self._followed, self._before = "", 0.0, set[int]()
 
     def whole(self) -> Played:
         """From a serving production to the verdict on what is left."""
@@ -77,6 +77,7 @@ class Play:
         runs = self._start_runs(settings)
         self._follow(runs)
         self._step = "waiting for the guardian"
+        timers = [start_recover(box) for _ in range(int(case.timers or 0))]
         word, began = acts.expects(case).told, time.monotonic()
         told_down = bool(word) and self._wait_until_told(word)
         took = time.monotonic() - began + self._followed
@@ -85,6 +86,8 @@ class Play:
         acts.undo(box, case)
         self._wait_for_guardians()
         self._step = "recovering"
+        for pid in timers:
+            box.wait(pid, RUN_WITHIN)
         self._recover()
         self._step = "checking"
         facts = check.Facts(
@@ -113,7 +116,7 @@ class Play:
         self._step = "recovering"
         self._recover()
         self._step = "checking"
-        facts = check.Facts(box, self.case, before=0, codes=[], told_down=False)
+        facts = check.Facts(box, self.case, before=set(), codes=[], told_down=False)
         self.played.violations += check.violations(facts)
         self.played.kills = 1
         self.played.outcome = facts.outcome
@@ -177,7 +180,7 @@ class Play:
 
     def _is_back(self) -> bool:
         try:
-            self.box.soon(self.box.serving, within=25, every=0.1)
+            self.box.soon(self.box.all_serving, within=25, every=0.1)
         except TimedOut:
             return False
         return True

@@ -88,6 +88,13 @@ WHILE_DOWN = (
 """Steps at which production is down by our doing."""
 
 
+COMING_BACK = (
+    "point/runner.recovery.attempt.Attempt._start_unless_there/leave#1",
+    "point/runner.recovery.attempt.Attempt._settle/enter#1",
+)
+"""Where production is on its way back, and may die once more."""
+
+
 def places(names: tuple[str, ...]) -> list[str]:
     """Before and after each step."""
     return [f"point/{name}/{when}#1" for name in names for when in ("enter", "leave")]

@@ -41,7 +41,7 @@ def _answer(box: Box, asked: Json) -> Json:
         return {"places": record(box, name)}
     if "power" in asked:
         began = time.monotonic()
-        count, broken = power.torn(power.record(box), box, asked["power"])
+        count, broken = power.torn(power.record(box), box, asked["power"], asked["every"])
         took = time.monotonic() - began
         return _result("power (every state)", broken, seconds=took) | {"states": count}
     case = Case.parse(asked["case"])

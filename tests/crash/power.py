@@ -22,6 +22,7 @@ from typing import Any
 
 from runner.journal import Journal, JournalError
 from runner.recovery import recipe, state
+from runner.recovery.files import RESERVE
 from tests.crash.box import Box
 from tests.crash.cases import Case
 
@@ -168,7 +169,11 @@ class Disk:
     """
 
     def __init__(self, ops: list[Op], count: int, draw: random.Random | None) -> None:
-        self._ops, self._count, self._draw = ops[:count], count, draw
+        self._ops, self._draw = ops[:count], draw
+        self._last_sync: dict[int | str, int] = {}
+        for place, op in enumerate(self._ops):
+            if op.kind in ("sync", "syncdir"):
+                self._last_sync[op.inode if op.kind == "sync" else op.path] = place
         self.files: dict[str, bytearray] = {}
         self.dirs: set[str] = set()
         self._rebuild()
@@ -185,13 +190,10 @@ class Disk:
             self.files[path] = contents.get(inode, bytearray())
 
     def _synced(self, place: int) -> bool:
-        inode = self._ops[place].inode
-        return any(op.kind == "sync" and op.inode == inode for op in self._ops[place + 1 :])
+        return self._last_sync.get(self._ops[place].inode, -1) > place
 
     def _kept_name(self, place: int, op: Op) -> bool:
-        home = os.path.dirname(op.other or op.path)
-        later = self._ops[place + 1 :]
-        if any(one.kind == "syncdir" and one.path == home for one in later):
+        if self._last_sync.get(os.path.dirname(op.other or op.path), -1) > place:
             return True
         return self._draw is not None and self._draw.random() < 0.5
 
@@ -221,6 +223,8 @@ class Disk:
         for path in self.dirs:
             (into / os.path.relpath(path, root)).mkdir(parents=True, exist_ok=True)
         for path, content in self.files.items():
+            if path.endswith(f"/{RESERVE}"):
+                continue  # a megabyte of nothing
             target = into / os.path.relpath(path, root)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)

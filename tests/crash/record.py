@@ -39,7 +39,7 @@ def _killed(box: Box, settings: object, into: Path, *, guardian: bool) -> None:
     """The run is killed while its candidate is up; the guardian, or the timer, restores."""
     given = {"into": str(into)} if guardian else None
     pid = start_run(box, settings, guardian=given)
-    down = lambda: True if proc.owners(box.candidate_port) else None  # noqa: E731 - a question
+    down = lambda: True if proc.owners(box.ports["candidate"]) else None  # noqa: E731 - a question
     box.soon(down, within=60)
     victims = [pid] if guardian else [pid, *box.guardians()]
     for victim in victims:

@@ -72,11 +72,11 @@ def witness(ledger, given):
     ledger.write("term", recipe=recipe, guardians=guardians(state))
 
 
-def take_gpu(given, ledger):
-    """The one GPU; whoever finds it taken says so and goes on, as a real server would crash."""
+def take_gpu(path, ledger):
+    """One GPU; whoever finds it taken says so and goes on, as a real server would crash."""
     import fcntl
 
-    fd = os.open(given["gpu"], os.O_RDWR | os.O_CREAT, 0o666)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     os.set_inheritable(fd, True)  # whatever it leaves behind goes on holding the memory
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -185,7 +185,8 @@ def main():
     began = time.monotonic()
     if not os.path.exists(given["model"]):
         sys.exit(f"failed to open {given['model']}")
-    take_gpu(given, ledger)
+    for path in given["gpu"].split(","):
+        take_gpu(path, ledger)
     for flag in ("double-fork", "setsid"):
         if given.get(flag):
             detach(ledger, session=flag == "setsid")

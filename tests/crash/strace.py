@@ -18,6 +18,9 @@ FILES = (
     ".recovery.copy.json.new",
     ".last-good.json.new",
 )
+SLOW_US = 300_000
+"""How long a slow disk takes for each call."""
+
 WRITTEN = (
     "openat,write,pwrite64,fsync,fdatasync,rename,renameat,renameat2,unlink,unlinkat,ftruncate,"
     "fallocate,close,mkdir"
@@ -35,7 +38,7 @@ def inject(box: Box, pid: int, said: str) -> None:
     Only calls on the files that everything rests on are counted: a full disk spoils no socket.
     """
     call, fault, when = said.split(":")
-    how = f"signal={fault}" if fault == "KILL" else f"error={fault}"
+    how = {"KILL": "signal=KILL", "SLOW": f"delay_enter={SLOW_US}"}.get(fault, f"error={fault}")
     paths = [word for name in FILES for word in ("-P", str(box.state / name))]
     _attach(box, pid, ["-e", f"inject={call}:{how}:when={when}", *paths])
 
