@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from runner.recovery import lock
 from runner.schedule.slots import State
 from tests.e2e.night import JOB, RUNNER, Night
 from tests.runner.schedule.served import Served
@@ -19,17 +20,18 @@ BARE = {"PATH": "/usr/bin:/bin", "SHELL": "/bin/sh", "LOGNAME": "nobody"}
 def test_of_runs_at_once_exactly_one_is_active(served: Served) -> None:
     """Case 16: by hand, from another shell, and by schedule: production is stopped once."""
     served.night.job("--slow", "1")
-    served.due_in(4.0)
-    served.serve()
     first = served.night.begin_and_stop_production()
+    holder = lock.holder(served.night.state)
+    run = holder.run if holder else None
     second = served.night.run()
     assert second.code == 4, second
     assert second.json["outcome"] == "skipped"
     assert "pid" in second.json["why"]
     assert str(first.pid) in second.json["why"]
+    served.fire()
     slot = served.decided()
     assert slot.state is State.BUSY
-    assert "already running" in slot.reason
+    assert f"already running: run {run}, pid {first.pid}" in slot.reason
     assert len(served.night.candidates()) == 1
     first.process.send_signal(signal.SIGINT)
     ended = first.end()
@@ -76,8 +78,7 @@ def test_a_tool_that_is_not_in_the_path_is_named(night: Night) -> None:
 def test_the_daemon_with_the_bare_environment_tells_it_too(served: Served) -> None:
     """Case 17, by schedule: ahead of the slot, and in the slot's own row."""
     without_the_tool(served.night)
-    served.due_in(3.0)
-    served.serve(BARE)
+    served.fire(environment=BARE)
     slot = served.decided()
     assert slot.state is State.REFUSED
     assert "nvidia-smi" in slot.reason
