@@ -138,6 +138,14 @@ def status_main(argv: Sequence[str]) -> int:
     return _DOWN if status.is_down(said) else 0
 
 
+def _show_runs(said: Json) -> None:
+    """What ran last, and what is next."""
+    if (last := said["last"]) is not None:
+        print(f"Last run: {shown(last['run'])}: {shown(last['headline'] or 'open')}")
+    if (coming := said.get("next")) is not None:
+        print(f"Next: {shown(coming['job'])} at {day_and_clock(coming['at'])}")
+
+
 def _show(said: Json) -> None:
     whole = said["production"]
     word = {"serving": "SERVING", "degraded": "DEGRADED", "down": "DOWN"}.get(whole["state"])
@@ -168,8 +176,7 @@ def _show(said: Json) -> None:
         print(
             f"Alerts not delivered: {unsent['unsent']}, the oldest {duration(unsent['oldest_s'])}"
         )
-    if (last := said["last"]) is not None:
-        print(f"Last run: {shown(last['run'])}: {shown(last['headline'] or 'open')}")
+    _show_runs(said)
     if said["note"]:
         print(f"Note: {shown(said['note'])}")
 

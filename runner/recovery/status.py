@@ -20,7 +20,7 @@ from runner.recovery.drivers import driver
 from runner.recovery.files import read_json
 from runner.recovery.recipe import Owed, Recipe, Unreadable
 from runner.recovery.sameness import differences
-from runner.words import at_epoch
+from runner.words import at_epoch, parsed
 
 Json = dict[str, Any]
 _PATIENCE_S = 10.0
@@ -80,7 +80,7 @@ def status(state_dir: Path) -> Json:
         "run": {"run": holder.run, "pid": holder.pid, "since": holder.since} if holder else None,
         "guardian": known.get("guardian"),
         "drained": None,
-        "next": None,
+        "next": _next(state_dir),
         "outbox": {"unsent": None, "oldest_s": None},
         "last": None,
         "note": note,
@@ -88,6 +88,17 @@ def status(state_dir: Path) -> Json:
     told = _from_journal(state_dir)
     notes = [one for one in (note, told.pop("note", "")) if one]
     return said | told | {"note": "; ".join(notes)}
+
+
+def _next(state_dir: Path) -> Json | None:
+    """The next fire, as the daemon has published it; None where none is known."""
+    said = read_json(state_dir / "public" / "next.json") or {}
+    slots = said.get("slots")
+    for slot in slots if isinstance(slots, list) else ():
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            if parsed(str(slot["at"])).timestamp() > time.time():
+                return {"job": slot["job"], "at": slot["at"], "would": slot.get("would")}
+    return None
 
 
 def _obligation(owed: Owed | None, known: Json) -> Json | None:

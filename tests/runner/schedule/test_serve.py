@@ -262,6 +262,8 @@ def test_why_and_next_answer_in_words_and_in_json(served: Served) -> None:
     assert coming[0]["would"] == "run"
     assert coming[0]["at"].endswith("+00:00")
     assert served.night.call("next", "--ical").out.startswith("BEGIN:VCALENDAR")
+    status = served.night.call("status", "--json").json
+    assert status["next"]["job"] == JOB
 
 
 def test_others_may_ask_without_the_daemon(served: Served) -> None:
