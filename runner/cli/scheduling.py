@@ -11,6 +11,7 @@ import click
 from runner import who, words
 from runner.cli import options, out
 from runner.outcome import Outcome, exit_code
+from runner.recovery.files import read_json
 
 if TYPE_CHECKING:
     from runner.settings import Settings
@@ -189,6 +190,7 @@ def next_(
                 _look_at(slots, settings)
     else:
         slots = coming.slots(settings, None, start, job=job, count=count)
+        _as_published(slots, state_dir)
     if ical:
         from runner.schedule.ical import calendar  # noqa: PLC0415 - only when asked
 
@@ -198,6 +200,18 @@ def next_(
     lines = _next_lines(slots, notes)
     out.answer({"slots": slots, "notes": notes}, lines, as_json=as_json)
     return 0
+
+
+def _as_published(slots: list[Json], state_dir: Path) -> None:
+    """Put in what the owner's daemon has found out, for users who may not look themselves."""
+    said = read_json(state_dir / "public" / "next.json") or {}
+    known = said.get("slots")
+    would = {
+        (one.get("job"), one.get("at")): one.get("would")
+        for one in (known if isinstance(known, list) else ())
+    }
+    for slot in slots:
+        slot["would"] = would.get((slot["job"], slot["at"])) or slot["would"]
 
 
 def _look_at(slots: list[Json], settings: "Settings") -> None:
