@@ -246,7 +246,9 @@ class Site:
             }
             world.send_all(left, signal.SIGKILL)
             world.send_all(left, signal.SIGCONT)
-            return None if left else True
+            # one that was started this instant shows no environment yet
+            unborn = any(proc.environ(pid) == {} for pid in proc.descendants(os.getpid()))
+            return None if left or unborn else True
 
         soon(ended)
         for child in self._children:

@@ -20,14 +20,14 @@ def _hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_whatever_bears_the_runs_tag_is_ended(site: Site) -> None:
     """A candidate's children keep its environment, whatever session they went to."""
-    shell = "setsid -f /bin/sleep 60; trap '' TERM; /bin/sleep 60; :"
+    shell = "setsid -f /bin/sleep 60; trap '' TERM; while :; do /bin/sleep 60; done"
     candidate = site.child(["/bin/sh", "-c", shell], env={proc.TAG: site.run})
     other = site.child(["/bin/sleep", "60"], env={proc.TAG: "r2"})
     members = soon(lambda: it if len(it := proc.tagged(site.run)) == 3 else None)
     whole = {proc.ident(pid) for pid in members}
     assert leftovers.end_leftovers(site.owed(site.recipe()), {"run": site.run}, site.clock) == []
     gone(who for who in whole if who is not None)
-    assert candidate.wait(timeout=5) < 0
+    assert candidate.wait(timeout=5) == -9
     assert other.poll() is None
 
 

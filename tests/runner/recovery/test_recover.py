@@ -128,7 +128,9 @@ def test_after_a_reboot_no_pid_on_record_means_anything(site: Site) -> None:
     assert proc.alive(start)
 
 
-@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"services": [{}]}', bytes(range(128, 227))])
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b"[]", b'{"services": [{}]}', bytes(range(128, 227))]
+)
 def test_a_damaged_recovery_file_is_read_from_its_copy(site: Site, damage: bytes) -> None:
     """A disk may give back something else than was written."""
     one = site.recipe()
@@ -524,8 +526,11 @@ def test_a_run_within_its_lease_is_left_alone(site: Site) -> None:
     assert run.poll() is None
 
 
-def test_a_recovery_that_somebody_stopped_is_ended_and_replaced(site: Site) -> None:
+def test_a_recovery_that_somebody_stopped_is_ended_and_replaced(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """SIGSTOP in the middle of a restore: it holds the lock, and restores nothing."""
+    monkeypatch.setattr("runner.recovery.leftovers.STOPPED_S", 0.5)
     one = site.recipe(site.standin("--load-seconds", "1"))
     site.leave(site.owed(one))
     first = site.recovery()

@@ -52,7 +52,9 @@ def test_a_torn_write_leaves_the_one_before(tmp_path: Path, torn: int) -> None:
     assert state.read(tmp_path)["phase"] == "armed"
 
 
-@pytest.mark.parametrize("content", [b"", b"x", bytes(range(256)) * (SLOT // 128), b"\0" * SLOT * 2])
+@pytest.mark.parametrize(
+    "content", [b"", b"x", bytes(range(256)) * (SLOT // 128), b"\0" * SLOT * 2]
+)
 def test_a_state_file_of_nonsense_is_as_none(tmp_path: Path, content: bytes) -> None:
     """Best effort: recovery looks at the world first."""
     (tmp_path / state.NAME).write_bytes(content)
