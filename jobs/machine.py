@@ -14,6 +14,7 @@ from preflight.activation import Activation
 from preflight.busy import Busy
 from preflight.check import Check
 from preflight.containers import Published
+from preflight.dependents import Dependents
 from preflight.driver import GpuDriver, GpuPending
 from preflight.health import GpuHealthy
 from preflight.identity import GpuIdentity, Visible
@@ -74,11 +75,21 @@ def owner_of(recipe: Json) -> ExpectedOwner:
     )
 
 
-def stop_checks(recipe: Json, around: Around) -> tuple[Check, ...]:
-    """Whether one service can be stopped now, in time, and stays down until it is started again."""
+def units_of(recipes: Sequence[Json]) -> tuple[str, ...]:
+    """The systemd units among these services."""
+    units = ((recipe.get("supervisor") or {}).get("unit") for recipe in recipes)
+    return tuple(unit for unit in units if isinstance(unit, str))
+
+
+def stop_checks(recipe: Json, around: Around, *, beside: Sequence[Json] = ()) -> tuple[Check, ...]:
+    """Whether one service can be stopped now, in time, and stays down until it is started again.
+
+    `beside` are all the services that are stopped, and so started again.
+    """
     known, name = dict(recipe), str(recipe["name"])
     return (
         Activation(recipe=known),
+        Dependents(recipe=known, production=units_of(beside)),
         StopTime(
             recipe=known,
             left_s=around.before_back,
@@ -132,7 +143,7 @@ def machine_checks(
         HostLimits(locked=locked, processes=tuple(_plain(stopped))),
         Quiet(production=owners, at_most=job.needs.cpu_pressure_at_most),
         StaysUp(for_s=around.takes),
-        *(check for recipe in stopped for check in stop_checks(recipe, around)),
+        *(check for recipe in stopped for check in stop_checks(recipe, around, beside=stopped)),
     ]
 
 

@@ -18,6 +18,7 @@ from preflight.linux_files import LinuxFiles
 _UNIT_KEYS = (
     "Id,LoadState,ActiveState,SubState,UnitFileState,FragmentPath,DropInPaths,NeedDaemonReload,"
     "CanStart,CanStop,Restart,TriggeredBy,Triggers,PartOf,BindsTo,Requires,Wants,KillMode,"
+    "Upholds,RequiredBy,RequisiteOf,BoundBy,ConsistsOf,"
     "TimeoutStopUSec,MainPID,ExecMainStartTimestamp,ExecStart,EnvironmentFiles,WorkingDirectory,"
     "ControlGroup,LimitMEMLOCKSoft,LimitMEMLOCK,LimitCORESoft,MemoryMax,User,Listen"
 )

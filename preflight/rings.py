@@ -22,6 +22,7 @@ from preflight.busy import Busy
 from preflight.check import Check
 from preflight.containers import Published
 from preflight.control import MayControl
+from preflight.dependents import Dependents
 from preflight.driver import GpuDriver, GpuPending
 from preflight.files import FileExists
 from preflight.flags import Flags
@@ -50,6 +51,7 @@ AnyCheck = Annotated[
     | Binary
     | Busy
     | ClockKept
+    | Dependents
     | DiskSpace
     | FileExists
     | Flags

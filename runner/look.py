@@ -87,7 +87,7 @@ def check(
                 StateDir(path=settings.state_dir),
                 alert_check(settings, journal, live=watching.live),
                 *box_checks([one.recipe.to_json() for one in found], known),
-                *(check for one in found for check in _of_production(one, known)),
+                *(check for one in found for check in _of_production(one, known, found)),
             )
         looked = rings.look(
             checks,
@@ -159,7 +159,7 @@ def _standing(found: Sequence[Found]) -> str:
     return f"DOWN: {', '.join(down)}" if down else "SERVING"
 
 
-def _of_production(found: Found, known: Around) -> tuple[Check, ...]:
+def _of_production(found: Found, known: Around, beside: Sequence[Found]) -> tuple[Check, ...]:
     """Whether one service is itself, can be stopped, and could be started again."""
     recipe = found.recipe.to_json()
     return (
@@ -170,7 +170,7 @@ def _of_production(found: Found, known: Around) -> tuple[Check, ...]:
             probe=found.recipe.probe,
         ),
         *way_back(recipe),
-        *stop_checks(recipe, known),
+        *stop_checks(recipe, known, beside=[one.recipe.to_json() for one in beside]),
     )
 
 
