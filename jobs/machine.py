@@ -72,6 +72,7 @@ def owner_of(recipe: Json) -> ExpectedOwner:
         name=recipe["name"],
         idents=((pid, start or 0),) if isinstance(pid, int) else (),
         unit=supervisor.get("unit"),
+        told=supervisor.get("kind") == "process",
     )
 
 

@@ -33,11 +33,13 @@ class ExpectedOwner(BaseModel):
     cgroup: str | None = None
     unit: str | None = None
     binary: str | None = None
+    told: bool = False
+    """Its supervisor knows its processes: with none alive, whoever listens is somebody else."""
 
     @property
     def known(self) -> bool:
         """Whether there is anything to tell its processes by."""
-        return bool(self.idents or self.cgroup or self.unit or self.binary)
+        return bool(self.idents or self.cgroup or self.unit or self.binary or self.told)
 
     def family(self, box: Box) -> frozenset[int]:
         """Every live process that is its own by identity or cgroup."""
@@ -57,7 +59,7 @@ class ExpectedOwner(BaseModel):
             return True
         if self.unit is not None and proc.unit == self.unit:
             return True
-        if self.idents or self.cgroup or self.unit or self.binary is None:
+        if self.idents or self.cgroup or self.unit or self.told or self.binary is None:
             return False
         return self.binary in (proc.exe, proc.argv[0] if proc.argv else None)
 
@@ -266,6 +268,8 @@ class PortOwner(Check):
         remedy = f"ask {whom} about pid {first.pid}, or set another port"
         if self.expect != "free" and forwards(first):
             remedy = f"it is a proxy: name the port of the server behind it, or {remedy}"
+        elif self.expect != "free" and self.expect.told and not self.expect.idents:
+            remedy = f"{remedy}; if it is {self.expect.name}, its command is not as configured"
         return self.says(
             state,
             found,

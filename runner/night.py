@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from alerts.table import channels_to_specs
 from preflight import rings
+from preflight.gpu import GpuBudget
 from preflight.rings import Pass
 from runner import production
 from runner.candidate import CandidateFailed
@@ -59,6 +60,8 @@ class Night:
             down = self._restore(obligation)
         # production is back, or a guardian is at it: now there is time to read and to judge
         judged = self._judge()
+        if down and ending and ending.why:
+            self._draft.notes.append(ending.why)  # what went wrong first
         return down or ending or judged
 
     def _arm(self) -> Obligation:
@@ -120,6 +123,7 @@ class Night:
             clock=self._clock,
             box=self._tools.box,
             say=self._tools.progress.note,
+            budgets=[check for check in self._plan.checks if isinstance(check, GpuBudget)],
         )
         self._draft.notes.extend(note for halt in halts.values() for note in halt.notes)
         self._event("stopped", took={name: halt.took for name, halt in halts.items()})

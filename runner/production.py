@@ -14,10 +14,11 @@ from jobs.servers.base import Command, ServerFile
 from preflight import proc
 from preflight.box import Box
 from preflight.busy import Busy, asleep
+from preflight.gpu import GpuBudget
 from preflight.proc import Ident
 from preflight.rings import Gate
 from preflight.verdict import State, Verdict
-from runner.gpu_memory import memory_back, residency
+from runner.gpu_memory import GPU_WITHIN_S, held_by, memory_back, residency
 from runner.recovery import probe
 from runner.recovery.drivers import Standing, driver
 from runner.recovery.keeper import Keeper, KeeperGone
@@ -245,8 +246,9 @@ def stop(
     clock: Clock,
     box: Box,
     say: Callable[[str], None],
+    budgets: Sequence[GpuBudget] = (),
 ) -> dict[str, Halt]:
-    """Stop the services, last first, each with its proofs.
+    """Stop the services, last first, each with its proofs; then there is room for the `budgets`.
 
     Raises StopRefused while nothing was asked to stop (an old gate, a guardian that does not
     answer, a service that somebody else has ended, a state file that cannot be written, a
@@ -282,9 +284,11 @@ def stop(
             _take_back(memory, asked, name)
             raise (StopFailed if asked else StopRefused)(halt.finding)
         if not halt.stopped:
-            raise StopFailed(halt.finding)
+            left = {who.pid for who in stopping.family}
+            held = held_by(left, box.gpus(within=GPU_WITHIN_S))
+            raise StopFailed(f"{halt.finding}; GPU memory {held}" if held else halt.finding)
     members = {who.pid for one in found for who in one.family}
-    if finding := memory_back(members, box, clock):
+    if finding := memory_back(members, box, clock, budgets):
         raise StopFailed(finding)
     return halts
 

@@ -23,6 +23,8 @@ SECOND_TERM_S = 5.0
 KILL_S = 10.0
 SUPERVISOR_SLACK_S = 10.0
 HEADLESS_S = 1.0
+ORPHANED_S = 10.0
+"""How long what a supervisor calls stopped may take to let go of its last processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class Stop:
         self.family = households(driver, recipe.port)
         self._heads = driver.standing().heads
         self._headless_since: float | None = None
+        self._orphans = False
         self._notes: list[str] = []
 
     def _gone(self) -> bool | None:
@@ -101,6 +104,20 @@ class Stop:
         now = self._clock.now()
         self._headless_since = self._headless_since or now
         return "swallowed" if now - self._headless_since >= HEADLESS_S else None
+
+    def _orphaned(self) -> str | None:
+        """What lives on although its supervisor calls it stopped: nobody will end it any more."""
+        if remaining(self._heads):
+            return None
+        now = self._clock.now()
+        self._headless_since = self._headless_since or now
+        if now - self._headless_since < ORPHANED_S:
+            return None
+        if self._driver.standing().state != "inactive":
+            self._headless_since = now  # ask again when as much time has passed
+            return None
+        self._orphans = True
+        return "orphaned"
 
     def _wait(self, within: float, hopeless: Callable[[], str | None] = lambda: None) -> bool:
         pidfds = [fd for who in self.family if (fd := world.open_pidfd(who)) is not None]
@@ -163,7 +180,7 @@ class Stop:
         if patience is None:
             self._ladder()
         else:
-            self._wait(patience + SUPERVISOR_SLACK_S)
+            self._wait(patience + SUPERVISOR_SLACK_S, self._orphaned)
             try:
                 until(self._settled, within=SUPERVISOR_SLACK_S, clock=self._clock, every=0.1)
             except TimedOut:
@@ -175,7 +192,12 @@ class Stop:
         """The first proof that does not hold, in words; empty when all do."""
         name, port = self._recipe.name, self._recipe.port
         if left := living(self.family):
-            return f"{name} does not end: {', '.join(map(describe, sorted(left)))}"
+            who = ", ".join(map(describe, sorted(left)))
+            if self._orphans:
+                return (
+                    f"{name} has stopped and left {who} behind, which its supervisor does not end"
+                )
+            return f"{name} does not end: {who}"
         if self._driver.standing().state == "active":
             return f"{name} was stopped and runs again: {self._revived_by()}"
         if proc.claimants(self._recipe.host, port):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from preflight.ports import ExpectedOwner
 from preflight.verdict import State
 from tests.fakes import FakeBox, a_process, listens
 from tests.preflight.test_ports import LLM, SERVER, ask, with_rows
@@ -56,3 +57,13 @@ def test_a_proxy_in_front_is_told_for_what_it_is() -> None:
     verdict = ask(with_rows(listens(8080, nginx)), expect=LLM)
     assert verdict.state is State.FAIL
     assert "name the port of the server behind it" in verdict.remedy
+
+
+def test_whoever_listens_in_place_of_a_plain_process_is_named() -> None:
+    """Its supervisor knows it by its command: none runs, so this is somebody else, or not as configured."""
+    told = ExpectedOwner(name="llm", told=True)
+    verdict = ask(with_rows(listens(8080, SERVER)), expect=told)
+    assert verdict.state is State.FAIL
+    assert "held by pid 100 llama-server" in verdict.found
+    assert "if it is llm, its command is not as configured" in verdict.remedy
+    assert ask(FakeBox(), expect=told).state is State.WARN
