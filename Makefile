@@ -82,8 +82,8 @@ install: | python
 	  '$(PREFIX)/bin/python' $(PIP) install --no-deps --force-reinstall "$$build"/runner-*.whl
 	@'$(PREFIX)/bin/runner' --version
 	@echo
-	@echo "Next, as the user who may start and stop production:"
-	@echo "  1. write runner.toml and a job (README.md explains each line; deploy/ has examples)"
+	@echo "Next (docs/how-to/install.md has each step, with the units for systemd):"
+	@echo "  1. write runner.toml and a job (deploy/ has examples)"
 	@echo "  2. $(PREFIX)/bin/runner doctor         what is found, and what is missing"
 	@echo "  3. $(PREFIX)/bin/runner alerts test    does the alert reach you?"
 	@echo "  4. $(PREFIX)/bin/runner check JOB      would it run? Nothing is touched"

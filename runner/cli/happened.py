@@ -46,13 +46,13 @@ def show(run: str | None, config: str | None, *, whole: bool, as_json: bool) -> 
 
 def _runs(place: options.Place, job: str | None, limit: int) -> list[dict[str, Any]]:
     """The latest runs; what is shown to everybody where the journal is somebody else's."""
-    if (shown := _shown(place)) is None:
+    if (shown := for_everybody(place)) is None:
         with place.journal() as journal:
             return journal.history(job, limit)
     return [run for run in shown if job in {None, run.get("job")}][:limit]
 
 
-def _shown(place: options.Place) -> list[dict[str, Any]] | None:
+def for_everybody(place: options.Place) -> list[dict[str, Any]] | None:
     """The runs as other users see them; None for those who may read the journal."""
     owner = who.owner_of(place.state_dir)
     if os.geteuid() in {0, owner} or owner is None:
@@ -62,7 +62,7 @@ def _shown(place: options.Place) -> list[dict[str, Any]] | None:
 
 def run_of(place: options.Place, run: str | None) -> dict[str, Any]:
     """The run asked for, or the latest. Raises Failure where there is none."""
-    if (shown := _shown(place)) is None:
+    if (shown := for_everybody(place)) is None:
         with place.journal() as journal:
             found = journal.run(run)
     else:

@@ -7,7 +7,7 @@ import click
 
 from runner import words
 from runner.cli import options, out
-from runner.cli.happened import run_of
+from runner.cli.happened import for_everybody, run_of
 from runner.until import RealClock, rest
 
 _CHUNK = 1 << 16
@@ -24,6 +24,12 @@ def logs(run: str | None, config: str | None, *, follow: bool, events: bool, as_
     place = options.place(config)
     found = run_of(place, run)
     name = str(found["run"])
+    if for_everybody(place) is not None:
+        raise out.Failure(
+            "what a candidate wrote is its owner's to read",
+            where=name,
+            remedy=f"see `runner show {name}`; `runner run` shows the story of a run as it goes on",
+        )
     path = _log_of(place, found)
     if as_json:
         out.answer(_whole(place, name, path), "", as_json=True)

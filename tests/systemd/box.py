@@ -5,6 +5,8 @@ tests' stand-in, so that an alert can be read where it arrives.
 """
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -17,6 +19,7 @@ from tests.servers import soon
 from tests.systemd.machine import Machine
 
 ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs/how-to/install.md"
 RUNNER = "/opt/runner/bin/runner"
 STATE = "/var/lib/runner"
 UNIT = "llama.service"
@@ -36,7 +39,7 @@ port       = {PORT}
 supervisor = {{ kind = "systemd", unit = "{UNIT}", scope = "system" }}
 
 [[schedule]]
-job  = "mtp"
+job  = "200k-mtp"
 cron = "0 0 * * *"
 
 [[alerts.channel]]
@@ -80,38 +83,46 @@ env -i setsid -f sleep 6001
 exec sleep "$1"
 """
 
-ENABLED = ("runner-recover.service", "runner-recover.timer", "runner.service")
-
 Json = dict[str, Any]
+
+
+def guide() -> list[str]:
+    """The commands of the guide to installing it, in their order."""
+    text = GUIDE.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
 
 
 class Box(Machine):
     """One machine on which the runner is installed."""
 
     def install(self) -> None:
-        """Everything that a person would do, as docs/how-to/install.md tells it; then boot."""
-        self._users()
-        self._production()
-        self._runner()
-        self.boot()
-        self.do("systemctl", "daemon-reload")
-        self.do("systemctl", "enable", "--now", "bot-api.service", UNIT, *ENABLED)
-        self.serving()
-        self.do(RUNNER, "alerts", "test")
-
-    def _users(self) -> None:
-        for user in ("runner", "llama"):
-            self.prepare("useradd", "--system", "--home-dir", f"/var/lib/{user}", user)
-        self.prepare("groupadd", "--system", "runner-users")
+        """What a person does by docs/how-to/install.md, up to the units that are enabled there."""
         for user in ("anna", "bob"):
             self.prepare("useradd", "--create-home", user)
-        self.prepare("usermod", "--append", "--groups", "runner-users", "anna")
+        self.prepare("useradd", "--system", "llama")
+        first, *rest = guide()
+        self.prepare(*shlex.split(first), f"PYTHON={self._python()}", folder=str(ROOT))
+        self._production()
+        self.boot()
+        self.do("systemctl", "enable", "--now", "bot-api.service", UNIT)
+        self.serving()
+        for line in rest:
+            if line.startswith("runner install-units --print"):
+                self._configure()  # a person has edited what was copied
+            if line.startswith("runner doctor"):
+                break
+            self.do("env", f"--chdir={ROOT}", *shlex.split(line))
+        self.do(RUNNER, "alerts", "test")
 
     def _production(self) -> None:
         room = self.root / "models"
         models.write("plain", room / "production.gguf")
         models.write("mtp", room / "mtp.gguf")
         room.chmod(0o755)
+        (server,) = (self.root / "opt/runner/lib").glob(f"python3*/site-packages/{WHEEL}")
+        (self.root / SERVER.lstrip("/")).symlink_to("/" + str(server.relative_to(self.root)))
+        self.write("/usr/local/bin/sleeper", SLEEPER, mode=0o755)
         self.unit()
         api = ROOT / "tests/alerts/bot_api.py"
         self.write(
@@ -131,18 +142,12 @@ class Box(Machine):
         text = [*text, "WantedBy=multi-user.target", ""]
         self.write(f"/etc/systemd/system/{UNIT}", "\n".join(text))
 
-    def _runner(self) -> None:
-        python = self._python()
-        self.prepare("make", "-C", str(ROOT), "install", "PREFIX=/opt/runner", f"PYTHON={python}")
-        (server,) = (self.root / "opt/runner/lib").glob(f"python3*/site-packages/{WHEEL}")
-        (self.root / SERVER.lstrip("/")).symlink_to("/" + str(server.relative_to(self.root)))
+    def _configure(self) -> None:
         self.write("/etc/runner/runner.toml", CONFIG)
         self.write("/etc/runner/telegram-token", TOKEN, mode=0o600)
-        self.write("/usr/local/bin/sleeper", SLEEPER, mode=0o755)
-        self.write("/etc/runner/jobs/mtp.toml", MTP)
+        self.write("/etc/runner/jobs/200k-mtp.toml", MTP)
         self.write("/etc/runner/jobs/night.toml", NIGHT.format(seconds=6000))
         self.write("/etc/runner/jobs/nap.toml", NIGHT.format(seconds=2))
-        self.prepare(RUNNER, "--config", "/etc/runner/runner.toml", "install-units", "--write")
 
     def _python(self) -> str:
         """A Python that every user of the machine may run: the system's, else ours, opened up.

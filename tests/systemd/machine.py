@@ -87,12 +87,12 @@ class Machine:
         """Whether the machine has this file."""
         return (self.root / path.lstrip("/")).exists()
 
-    def prepare(self, *words: str, within: float = 900.0) -> str:
+    def prepare(self, *words: str, folder: str = "/", within: float = 900.0) -> str:
         """Run a command on its disk before it boots, with the network of this host."""
         argv = ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe"]
         handed = [n for n in os.environ if n.startswith("PIP_") or n.lower().endswith("_proxy")]
         argv += [f"--setenv={name}={os.environ[name]}" for name in handed]
-        argv += ["--resolv-conf=bind-host", f"--directory={self.root}", *words]
+        argv += ["--resolv-conf=bind-host", f"--chdir={folder}", f"--directory={self.root}", *words]
         with _own_cgroup(f"{self._home.name}-prepare") as join:
             ran = subprocess.run(
                 argv,

@@ -12,11 +12,11 @@ pytestmark = pytest.mark.systemd
 
 def test_a_member_starts_a_run_and_sees_how_it_goes(box: Box) -> None:
     """As if it were theirs: the story as it goes on, and its exit code; the same as one object."""
-    ran = box.runner("run", "mtp", user="anna")
+    ran = box.runner("run", "200k-mtp", user="anna")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "PROVEN" in ran.stdout
     assert "stopping production" in ran.stdout
-    said = json.loads(box.runner("run", "mtp", "--json", user="anna").stdout)
+    said = json.loads(box.runner("run", "200k-mtp", "--json", user="anna").stdout)
     assert (said["outcome"], said["exit_code"]) == ("proven", 0)
     assert said["claims"][0]["state"] == "proven"
 
