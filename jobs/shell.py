@@ -116,6 +116,16 @@ def words(value: object) -> tuple[str, ...]:
     argv = word_list(value)
     if not argv or not argv[0]:
         raise ValueError("is empty; write the program and its arguments")
+    _refuse_wrapper(argv)
+    _refuse_program(argv)
+    return argv
+
+
+def manager_words(value: object) -> tuple[str, ...]:
+    """A command that tells a manager what to do: docker, sudo and their like are what it is for."""
+    argv = word_list(value)
+    if not argv or not argv[0]:
+        raise ValueError("is empty; write the program and its arguments")
     _refuse_program(argv)
     return argv
 
@@ -145,13 +155,20 @@ def _refuse_word(word: str) -> None:
         raise ValueError(f"`{word}`: variables are for shells; write its value")
 
 
+def _refuse_wrapper(argv: Sequence[str]) -> None:
+    name = PurePosixPath(argv[0]).name
+    named = argv[1:] if name in LAUNCHERS else ()
+    for word in (argv[0], *named):
+        inner = PurePosixPath(word).name
+        if inner in WRAPPERS:
+            raise ValueError(
+                f"`{inner}` hands the work to somebody else, whom nobody here could end; "
+                "name the program itself"
+            )
+
+
 def _refuse_program(argv: Sequence[str]) -> None:
     name = PurePosixPath(argv[0]).name
-    if name in WRAPPERS:
-        raise ValueError(
-            f"`{name}` hands the work to somebody else, whom nobody here could end; "
-            "name the program itself"
-        )
     if not argv[0].startswith("/"):
         raise ValueError(
             f"`{argv[0]}` is looked up in a PATH that differs at midnight; "
@@ -161,13 +178,6 @@ def _refuse_program(argv: Sequence[str]) -> None:
         word.startswith("-") and "c" in word for word in argv[1:2]
     ):
         raise ValueError(f"`{name} {argv[1]}` hides the real command; write it without the shell")
-    if name in LAUNCHERS:
-        inner = next((word for word in argv[1:] if PurePosixPath(word).name in WRAPPERS), None)
-        if inner:
-            raise ValueError(
-                f"`{inner}` hands the work to somebody else, whom nobody here could end; "
-                "name the program itself"
-            )
 
 
 def program_at(argv: Sequence[str]) -> int:
@@ -202,9 +212,12 @@ def _chain(argv: Sequence[str]) -> list[int]:
     return chain
 
 
-CommandLine = Annotated[
-    tuple[str, ...],
-    BeforeValidator(words),
-    WithJsonSchema({"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}),
-]
+_SCHEMA = WithJsonSchema(
+    {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}]}
+)
+
+CommandLine = Annotated[tuple[str, ...], BeforeValidator(words), _SCHEMA]
 """A command: a list of words, or one string that is split like a shell would, without its operators."""
+
+ManagerCommand = Annotated[tuple[str, ...], BeforeValidator(manager_words), _SCHEMA]
+"""A command to whoever keeps a service alive; it ends by itself."""

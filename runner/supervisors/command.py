@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from jobs.servers.base import Command as ServerCommand
-from jobs.shell import CommandLine
+from jobs.shell import ManagerCommand
 from runner.supervisors.base import Supervisor
 
 
@@ -15,11 +15,11 @@ class Command(Supervisor):
     kind: Literal["command"] = Field(
         default="command", description="Three commands of your own, run without a shell or input."
     )
-    start: CommandLine = Field(
+    start: ManagerCommand = Field(
         description="Command that starts the service; it must do no harm when it runs already."
     )
-    stop: CommandLine = Field(description="Command that stops the service.")
-    status: CommandLine = Field(
+    stop: ManagerCommand = Field(description="Command that stops the service.")
+    status: ManagerCommand = Field(
         description="Command that exits 0 while it runs and 3 when stopped; else it is unknown."
     )
 

@@ -2,7 +2,15 @@
 
 import pytest
 
-from jobs.shell import WRAPPERS, executed, program_at, split, word_list, words
+from jobs.shell import (
+    WRAPPERS,
+    executed,
+    manager_words,
+    program_at,
+    split,
+    word_list,
+    words,
+)
 
 
 def test_a_string_is_split_like_a_shell_would() -> None:
@@ -133,3 +141,27 @@ def test_arguments_need_no_program() -> None:
     """`args` begins with a flag."""
     assert word_list("-t 2") == ("-t", "2")
     assert word_list(["-t", "2"]) == ("-t", "2")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["/usr/bin/docker", "stop", "llm"],
+        ["/usr/bin/sudo", "-n", "/usr/bin/systemctl", "stop", "llm"],
+        ["/usr/bin/timeout", "60", "/usr/bin/docker", "stop", "llm"],
+    ],
+)
+def test_a_command_to_a_manager_may_go_through_it(argv: list[str]) -> None:
+    """What stops a container is its engine: only what is to run here must be the program itself."""
+    assert manager_words(argv) == tuple(argv)
+    with pytest.raises(ValueError, match="hands the work"):
+        words(argv)
+
+
+@pytest.mark.parametrize(
+    "command", ["docker stop llm", ["sh", "-c", "x"], "", "/usr/bin/docker stop $X"]
+)
+def test_a_command_to_a_manager_is_as_explicit_as_any(command: object) -> None:
+    """By its whole path, without a shell, without variables."""
+    with pytest.raises(ValueError, match=r"."):
+        manager_words(command)
