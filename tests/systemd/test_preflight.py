@@ -15,17 +15,17 @@ SEEN = "/var/log/look.json"
 
 @pytest.fixture
 def untouched(box: Box) -> Iterator[Box]:
-    """The box; whatever happens, production is the same process afterwards."""
-    before = box.show(UNIT, "InvocationID")
+    """The box; whatever a test has done to production's unit, it is as before afterwards."""
     yield box
     box.unit()
     box.do("systemctl", "daemon-reload")
-    assert box.show(UNIT, "InvocationID") == before
 
 
 def refused(box: Box, check: str, *words: str) -> None:
-    """A run is refused by this check, with these words in what it found."""
+    """A run is refused by this check, with these words in what it found; production is untouched."""
+    before = box.show(UNIT, "InvocationID")
     ran = box.runner("run", "nap")
+    assert box.show(UNIT, "InvocationID") == before
     assert ran.returncode == 3, ran.stdout + ran.stderr
     (verdict,) = [
         one for one in box.last()["checks"] if one["id"] == check and one["state"] == "fail"
@@ -62,6 +62,39 @@ def test_a_unit_whose_file_changed(untouched: Box) -> None:
     """A restart would start something else than what serves."""
     untouched.unit("Environment=CHANGED=1")
     refused(untouched, "prod.restore", "changed since systemd read it", "daemon-reload")
+
+
+def test_a_unit_that_would_stay_down(untouched: Box) -> None:
+    """What requires production stops with it, and a start of production does not bring it back."""
+    path = "/etc/systemd/system/webui.service"
+    untouched.write(
+        path, f"[Unit]\nRequires={UNIT}\nAfter={UNIT}\n[Service]\nExecStart=/bin/sleep 6002\n"
+    )
+    untouched.do("systemctl", "daemon-reload")
+    untouched.do("systemctl", "start", "webui.service")
+    try:
+        refused(untouched, "prod.dependents", "webui.service")
+    finally:
+        untouched.do("systemctl", "stop", "webui.service")
+        untouched.remove(path)
+        untouched.do("systemctl", "daemon-reload")
+
+
+def test_a_socket_that_starts_production_again(untouched: Box) -> None:
+    """The stop would last until the next client comes."""
+    path = "/etc/systemd/system/wake.socket"
+    untouched.write(path, f"[Socket]\nListenStream=/run/wake.sock\nService={UNIT}\n")
+    untouched.do("systemctl", "daemon-reload")
+    # a socket is refused beside its running service, so it is the service that is started again
+    untouched.do("systemctl", "stop", UNIT)
+    untouched.do("systemctl", "start", "wake.socket", UNIT)
+    untouched.serving()
+    try:
+        refused(untouched, "port.activation", "wake.socket")
+    finally:
+        untouched.do("systemctl", "stop", "wake.socket")
+        untouched.remove(path)
+        untouched.do("systemctl", "daemon-reload")
 
 
 @pytest.mark.parametrize("name", ["runner.service", "runner-run@.service"])
