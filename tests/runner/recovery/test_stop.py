@@ -112,12 +112,13 @@ def test_what_is_brought_back_by_somebody_is_named(site: Site) -> None:
     one = site.recipe()
     soon(lambda: site.serves(one) or None)
     old = site.listener()
-    halt = halted(site, one)
-    if not halt.finding:  # it needs a moment to start
+    stopper = Stop(one, driver(one), site.clock)
+    finding = stopper.run().finding
+    if not finding:  # it needs a moment to start
         soon(lambda: proc.owners(site.port) or None)
-        halt = dataclasses.replace(halt, finding=Stop(one, driver(one), site.clock)._finding())
-    assert halt.finding.startswith("llm was stopped and runs again: pid ")
-    assert f"pid {old} " not in halt.finding
+        finding = stopper._finding()
+    assert finding.startswith("llm was stopped and runs again: pid ")
+    assert f"pid {old} " not in finding
     assert babysitter.poll() is None
 
 
