@@ -86,7 +86,7 @@ class Daemon:
         )
         self._reconciler = Reconciler(self._ledger, self._live.settings.zone)
         self._rows: tuple[Row, ...] = ()
-        self._beats, self._beat_at = 0, times.now()
+        self._beats, self._beat_at = 0, times.moment().steady
         self._published, self._shown = 0.0, self._children()
         self._woken: set[int] = set()
         self._follow()
@@ -140,7 +140,7 @@ class Daemon:
         self._try("audit", lambda: self._audit(now))
         self._try("publishing", lambda: self._publish(now))
         self._try("errands", lambda: self._post.tick(now))
-        if now.boot - self._beat_at < _DEAF_AFTER_S:
+        if now.steady - self._beat_at < _DEAF_AFTER_S:
             notify_alive()
         notify(f"STATUS={self.status()}")
 
@@ -196,6 +196,7 @@ class Daemon:
         if gap is not None:
             log.warning("time was lost", said=gap.said)
             self._journal.event("serve", "gap", said=gap.said)
+            self._beat_at = now.steady  # the alarm stood still with us, and comes round again
             self._set_alarm()
         self._desk.missed(claimed)
         self._desk.tick(now, self._reconciler.slept)
@@ -224,12 +225,12 @@ class Daemon:
             self._incidents.note(f"alarm:{problem}", f"{self.standing()} · {problem}")
         beats = self._alarm.beats
         if beats != self._beats and self._alarm.alive:
-            self._beats, self._beat_at = beats, now.boot
-        elif not self._alarm.alive or now.boot - self._beat_at >= _DEAF_AFTER_S:
+            self._beats, self._beat_at = beats, now.steady
+        elif not self._alarm.alive or now.steady - self._beat_at >= _DEAF_AFTER_S:
             said = "the scheduler's thread had died; it was replaced, and no slot is lost"
             self._incidents.note("alarm:died", f"{self.standing()} · {said}")
             self._alarm.revive()
-            self._beat_at = now.boot
+            self._beat_at = now.steady
 
     def _audit(self, now: Moment) -> None:
         """Once a day: every slot of the last 48 h has its row, or a person hears of it."""
