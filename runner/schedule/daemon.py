@@ -25,7 +25,7 @@ from runner.schedule.inputs import Inputs
 from runner.schedule.ledger import Ledger
 from runner.schedule.moments import TICK_S, Moment, Times
 from runner.schedule.post import Post
-from runner.schedule.process import Wishes, alone
+from runner.schedule.process import Wishes, alone, watchdog_s
 from runner.schedule.reconcile import Reconciler, Row, rows
 from runner.schedule.unused import release_unused
 from runner.schedule.watch import Watch
@@ -121,7 +121,7 @@ class Daemon:
         now = self._times.moment()
         wanted = [
             TICK_S,
-            _watchdog_s() / 3,
+            watchdog_s() / 3,
             self._watch.wake_at() - now.boot,
             self._ahead.wake_within(now),
         ]
@@ -294,11 +294,3 @@ def _once(at: int) -> After:
         return when if when > moment else None
 
     return after
-
-
-def _watchdog_s() -> float:
-    """The watchdog of our unit in seconds; a long time where there is none."""
-    try:
-        return int(os.environ["WATCHDOG_USEC"]) / 1_000_000
-    except (KeyError, ValueError):
-        return 3600.0

@@ -79,3 +79,11 @@ def alone(state_dir: Path) -> int:
     os.ftruncate(fd, 0)
     os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
     return fd
+
+
+def watchdog_s() -> float:
+    """The watchdog of our unit in seconds; a long time where there is none."""
+    try:
+        return int(os.environ["WATCHDOG_USEC"]) / 1_000_000
+    except (KeyError, ValueError):
+        return 3600.0
