@@ -1,5 +1,6 @@
 """`runner install-units`: the systemd units and the polkit rule for this box, shown or written."""
 
+import json
 import os
 import pwd
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 import click
 
 from runner.cli import options, out
+from runner.files import make_state_dir
 from runner.recovery.files import write_durably
 
 _READABLE = 0o644
@@ -40,12 +42,15 @@ def install_units(
     place = place_of(path, settings, user=user)
     files = texts.all_files(place)
     if not write:
-        printed = [line for path, text in files.items() for line in (f"# {path}", text)]
-        out.answer({"files": files}, printed, as_json=as_json)
+        # as it stands: redaction would take the name of a credential for one
+        printed = "\n".join(f"# {path}\n{text}" for path, text in files.items())
+        out.verbatim(f"{json.dumps({'files': files}, indent=2)}\n" if as_json else printed)
         return 0
     if root == Path("/"):
         _refuse_unknown_user(place.user, place.state_dir)
     states = {path: _write(root / path.lstrip("/"), text) for path, text in files.items()}
+    if root == Path("/"):
+        _make_state_dir(Path(place.state_dir), place.user)
     steps = ["systemctl daemon-reload", f"systemctl enable --now {' '.join(ENABLED)}"]
     answer: dict[str, Any] = {"written": states, "next": steps}
     lines = [f"{state:>9}  {path}" for path, state in states.items()]
@@ -62,6 +67,22 @@ def _refuse_unknown_user(user: str, state_dir: str) -> None:
             where="install-units",
             remedy=f"useradd --system --home-dir {state_dir} --shell /usr/sbin/nologin {user}",
         ) from None
+
+
+def _make_state_dir(path: Path, user: str) -> None:
+    """The state directory, of that user from the beginning: then root's verbs know whom to become.
+
+    One that is there already stays as it is. Raises Failure.
+    """
+    if path.exists():
+        return
+    owner = pwd.getpwnam(user)
+    try:
+        make_state_dir(path)
+        for room in (path, *path.iterdir()):
+            os.chown(room, owner.pw_uid, owner.pw_gid)
+    except OSError as error:
+        raise out.Failure(f"cannot be made: {error.strerror}", where=str(path)) from error
 
 
 def _write(path: Path, text: str) -> str:

@@ -75,6 +75,11 @@ def say(*lines: str) -> None:
     _write("".join(f"{secrets.redact(line)}\n" for line in lines))
 
 
+def verbatim(text: str) -> None:
+    """Print what other programs read as it stands; whoever calls this knows of no secret in it."""
+    _write(text)
+
+
 def answer(value: Mapping[str, Any], text: str | Iterable[str], *, as_json: bool) -> None:
     """Print the answer of a verb: the object, or its text."""
     if as_json:

@@ -15,13 +15,14 @@ from runner.supervisors import Systemd
 from runner.units import texts
 from runner.units.place import MEMBERS, Place, place_of
 
-RUNNING = Path("/run/systemd/system")
+RUNNING = "run/systemd/system"
 ENABLED = ("runner.service", "runner-recover.service", "runner-recover.timer")
+ASKED = ("systemctl", "show", "--property=Id,NeedDaemonReload,UnitFileState", "--", *ENABLED)
 _WITHIN_S = 5.0
 _REMEDY = "runner install-units --write, as root"
 
 
-def installed(path: str, root: Path = Path("/")) -> str | None:
+def installed(path: str, root: Path) -> str | None:
     """The text that is there, None where there is none. Raises PermissionError."""
     try:
         return (root / path.lstrip("/")).read_text(encoding="utf-8")
@@ -29,17 +30,19 @@ def installed(path: str, root: Path = Path("/")) -> str | None:
         return None
 
 
-def examine(config: Path, settings: Settings, box: Box) -> Iterator[Verdict]:
+def examine(
+    config: Path, settings: Settings, box: Box, *, root: Path = Path("/")
+) -> Iterator[Verdict]:
     """Whether this box has the units that its configuration asks for.
 
     Says nothing on a box without systemd. Where nothing is installed that is a warning only if
     production is a unit, since then runs need the rule; anybody may run a job by hand.
     """
-    if not RUNNING.is_dir():
+    if not (root / RUNNING).is_dir():
         return
     place = place_of(config, settings)
     wanted = texts.all_files(place)
-    state, found, whole = _files(wanted)
+    state, found, whole = _files(wanted, root)
     if not whole:
         driven = any(isinstance(each.supervisor, Systemd) for each in settings.production)
         yield _says(
@@ -55,13 +58,13 @@ def examine(config: Path, settings: Settings, box: Box) -> Iterator[Verdict]:
     yield from _secrets(place)
 
 
-def _files(wanted: dict[str, str]) -> tuple[State, str, bool]:
+def _files(wanted: dict[str, str], root: Path) -> tuple[State, str, bool]:
     """The worst of all files, in words, and whether anything is installed at all."""
     missing, differing, unread = [], [], []
     for path, text in wanted.items():
         name = Path(path).name
         try:
-            there = installed(path)
+            there = installed(path, root)
         except PermissionError:
             unread.append(name)  # polkit keeps its rules to itself
             continue
@@ -88,8 +91,7 @@ def _difference(there: str, wanted: str) -> str:
 
 def _loaded(box: Box) -> Iterator[Verdict]:
     """Whether systemd knows the files as they are, and starts what must start by itself."""
-    argv = ["systemctl", "show", "--property=Id,NeedDaemonReload,UnitFileState", "--", *ENABLED]
-    ran = box.run(argv, within=_WITHIN_S)
+    ran = box.run(ASKED, within=_WITHIN_S)
     if ran.code != 0:
         yield _says("units", State.UNKNOWN, f"systemd does not tell: {ran.said or ran.last_line}")
         return
