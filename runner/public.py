@@ -15,7 +15,7 @@ from runner.journal import Journal
 from runner.recovery.files import read_json
 
 HISTORY_LENGTH = 50
-_KEPT_STORIES = 200
+KEPT_STORIES = 200
 
 Json = dict[str, Any]
 
@@ -34,7 +34,7 @@ def open_story(state_dir: Path, name: str) -> TextIO:
 
 def _forget_old(room: Path) -> None:
     stories = sorted(room.iterdir(), key=lambda path: path.stat().st_mtime)
-    for path in stories[:-_KEPT_STORIES]:
+    for path in stories[:-KEPT_STORIES]:
         path.unlink(missing_ok=True)
 
 

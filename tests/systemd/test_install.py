@@ -1,6 +1,8 @@
 """Installed by the guide, with ten lines of configuration and one job: the first night."""
 
 import shlex
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -50,3 +52,16 @@ def test_doctor_sees_units_that_were_changed(box: Box) -> None:
     ]
     assert "runner-guardian@.service has `Delegate=no`, wanted `Delegate=yes`" in units["message"]
     assert "install-units --write" in units["message"]
+
+
+def test_the_daemon_fires_a_slot_as_a_unit(box: Box) -> None:
+    """As scheduled, the run is a unit of its own with a guardian of its own."""
+    at = datetime.now(ZoneInfo("Europe/Berlin")) + timedelta(minutes=1)
+    planned = box.runner("run", "nap", "--at", f"{at:%Y-%m-%d %H:%M}")
+    assert planned.returncode == 0, planned.stdout + planned.stderr
+    box.until(lambda: "runner-run@nap.service" in box.runs(), within=90)
+    box.until(lambda: any(name.startswith("runner-guardian@") for name in box.runs()))
+    box.paid()
+    last = box.last()
+    assert (last["job"], last["outcome"]) == ("nap", "proven")
+    assert last["trigger"] != "manual"
