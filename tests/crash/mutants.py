@@ -14,11 +14,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("preflight", "jobs", "alerts", "runner", "tests", "deploy", "pyproject.toml")
+
+WITHIN_S = 300
 
 SENDING = "runner.measure._Session._send"
 DOWN = f"run:KILL@point/{SENDING}/enter#1"
@@ -302,6 +306,7 @@ Journal.close = _in_two
 
 def copy(into: Path) -> None:
     """The tree, without what is made."""
+    into.mkdir()
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
@@ -321,14 +326,14 @@ def broken(mutant: Mutant, tree: Path) -> None:
     path.write_text(text.replace(old, new) + mutant.append if old else text + mutant.append)
 
 
-def caught(tree: Path, mutant: Mutant) -> bool:
-    """Whether the cases or tests of a mutant fail in a tree."""
+def fails(tree: Path, *, cases: Sequence[str] = (), power: bool = False, tests: str = "") -> str:
+    """What the cases, or the tests, say of a tree; empty when they find nothing wrong."""
     env = os.environ | {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    if mutant.tests:
-        words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.tests]
+    if tests:
+        words = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", tests]
     else:
-        words = ["-m", "tests.crash", "-n", "0", *(["--power"] if mutant.power else [])]
-        words += [word for case in mutant.cases for word in ("--case", case)]
+        words = ["-m", "tests.crash", "-n", "0", *(["--power"] if power else [])]
+        words += [word for case in cases for word in ("--case", case)]
     ran = subprocess.run(
         [sys.executable, *words],
         cwd=tree,
@@ -336,12 +341,39 @@ def caught(tree: Path, mutant: Mutant) -> bool:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=WITHIN_S,
         check=False,
     )
+    output = f"{ran.stdout}{ran.stderr}"
     if ran.returncode not in (0, 1):
-        raise ValueError(f"{mutant.name}: {ran.stdout[-2000:]}{ran.stderr[-2000:]}")
-    return ran.returncode == 1
+        raise ValueError(output[-2000:])
+    return output if ran.returncode else ""
+
+
+def whole_fails(room: Path, chosen: Sequence[Mutant]) -> str:
+    """What all of the cases say of the tree as it is: nothing, or no mutant could be told from it."""
+    tree = room / "whole"
+    copy(tree)
+    cases = list(dict.fromkeys(case for mutant in chosen for case in mutant.cases))
+    power = any(mutant.power for mutant in chosen)
+    said = fails(tree, cases=cases, power=power) if cases or power else ""
+    for tests in dict.fromkeys(mutant.tests for mutant in chosen if mutant.tests):
+        said += fails(tree, tests=tests)
+    return said
+
+
+def fate(room: Path, mutant: Mutant) -> str:
+    """Either "caught", "SURVIVED", or why it cannot be told."""
+    tree = room / mutant.name
+    copy(tree)
+    try:
+        broken(mutant, tree)
+        found = fails(tree, cases=mutant.cases, power=mutant.power, tests=mutant.tests)
+    except (ValueError, subprocess.TimeoutExpired) as error:
+        return f"cannot be told: {error}"
+    finally:
+        shutil.rmtree(tree, ignore_errors=True)
+    return "caught" if found else "SURVIVED"
 
 
 def main() -> int:
@@ -350,40 +382,27 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="only these")
     given = parser.parse_args()
     chosen = [one for one in MUTANTS if not given.names or one.name in given.names]
-    began, survived, stale = time.monotonic(), [], []
-    with tempfile.TemporaryDirectory(prefix="mutants-") as room:
-        whole = Path(room) / "whole"
-        whole.mkdir()
-        copy(whole)
-        for mutant in chosen:
-            tree = Path(room) / mutant.name
-            tree.mkdir()
-            copy(tree)
-            try:
-                broken(mutant, tree)
-                if caught(whole, mutant):
-                    stale.append(mutant.name)
-                    print(f"{mutant.name}: its cases fail without it", flush=True)
-                    continue
-                found = caught(tree, mutant)
-            except (ValueError, subprocess.TimeoutExpired) as error:
-                stale.append(mutant.name)
-                print(f"{mutant.name}: {error}", flush=True)
-                continue
-            finally:
-                shutil.rmtree(tree, ignore_errors=True)
-            print(f"{mutant.name} {'caught' if found else 'SURVIVED'}: {mutant.what}", flush=True)
-            if not found:
-                survived.append(mutant.name)
-    said = {
+    began, fates = time.monotonic(), {}
+    with tempfile.TemporaryDirectory(prefix="mutants-") as place:
+        room = Path(place)
+        if said := whole_fails(room, chosen):
+            print(f"{said}\nthe tree as it is fails: no mutant can be told from it")
+        else:
+            with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+                ends = pool.map(lambda one: fate(room, one), chosen)
+                for mutant, end in zip(chosen, ends, strict=True):
+                    fates[mutant.name] = end
+                    print(f"{mutant.name} {end}: {mutant.what}", flush=True)
+    survived = [name for name, end in fates.items() if end == "SURVIVED"]
+    caught = [name for name, end in fates.items() if end == "caught"]
+    numbers = {
         "mutants": len(chosen),
-        "caught": len(chosen) - len(survived) - len(stale),
+        "caught": len(caught),
         "survived": survived,
-        "stale": stale,
         "seconds": round(time.monotonic() - began, 1),
     }
-    print(json.dumps(said))
-    return 1 if survived or stale else 0
+    print(json.dumps(numbers))
+    return 0 if len(caught) == len(chosen) else 1
 
 
 if __name__ == "__main__":
