@@ -154,7 +154,9 @@ def test_a_production_that_ignores_term_is_restarted_all_the_same(site: Site) ->
         assert who is not None
         services = {"llm": {"stop_asked": True, "stopped": 0.0, "family": [who.to_json()]}}
         site.leave(site.owed(one), services=services)
+        began = site.clock.now()
         done = recover.recover(site.state_dir, clock=site.clock)
+    assert site.clock.now() - began < one.ready_within  # not waited for: ended
     assert done.state == "closed"
     assert not proc.alive(who)
     assert site.serves(one)

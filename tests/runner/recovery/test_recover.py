@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,10 +13,11 @@ import pytest
 
 from preflight import proc
 from runner.journal import Journal
-from runner.recovery import lock, recipe, recover, state
+from runner.recovery import lock, recipe, recover, settle, state
 from runner.recovery.drivers import driver
 from runner.recovery.recipe import Owed
 from runner.recovery.recover import Recovered
+from tests.fakes_runner import FakeClock
 from tests.runner.recovery.site import Site, kill, stop, until_says
 from tests.servers import free_port, soon
 
@@ -335,6 +337,30 @@ def test_a_port_that_was_stolen_is_named_and_its_owner_left_alone(site: Site) ->
     kill(stranger)
     assert recovers(site).state == "closed"
     assert site.serves(one)
+
+
+def test_a_back_off_ends_when_what_stood_in_the_way_has_gone(site: Site) -> None:
+    """Half a minute of downtime less, when the stranger leaves or the file comes back."""
+    clock = FakeClock()
+    one = site.recipe()
+    with socket.create_server(("127.0.0.1", site.port)) as stranger:
+        waiting = settle._Settling(
+            site.state_dir,
+            site.owed(one),
+            clock=clock,
+            say=recover.quietly,
+            residency=lambda _: None,
+        )
+        clock.at(3.0, stranger.close)
+        waiting._back_off(5)
+    assert 1003.0 <= clock.now() < 1004.0
+    clock.at(2.0, site.model.unlink)
+    waiting._back_off(5)
+    assert clock.now() < 1007.0
+    waiting._back_off(3)
+    assert clock.now() >= 1013.0
+    assert waiting._memory is not None
+    waiting._memory.close()
 
 
 def test_another_that_serves_in_its_place_is_left_and_called_degraded(site: Site) -> None:
