@@ -6,8 +6,8 @@ from tests.systemd.box import UNIT, Box
 
 pytestmark = pytest.mark.systemd
 
-BEGUN_WITHIN_S = 1.0
-LOADS_WITHIN_S = 20.0
+BEGUN_WITHIN_S = 5.0  # a fraction of a second; the benchmarks measure it, a busy machine may not
+LOADS_WITHIN_S = 30.0
 
 
 def restored(box: Box, before: str, since: float) -> None:
@@ -85,7 +85,7 @@ def test_a_hung_guardian_and_a_dead_run(box: Box) -> None:
     box.kill(guardian, signal="STOP")
     at = box.kill(run)
     assert box.serving(LOADS_WITHIN_S) != before
-    assert box.started() - at < 2 * BEGUN_WITHIN_S
+    assert box.started() - at < BEGUN_WITHIN_S
     assert box.sleepers() == []
     box.kill(guardian, signal="CONT")
     box.paid()
