@@ -4,6 +4,7 @@ It looks and tells; it starts nothing, since production may be down on purpose. 
 restore explain themselves.
 """
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Any
 from preflight import proc
 from preflight.proc import Ident
 from runner.production import Found, survey
-from runner.recovery import lock, recipe, world
+from runner.recovery import lock, probe, recipe, world
 from runner.recovery.recipe import Recipe
 from runner.schedule.incidents import Incidents
 from runner.schedule.ledger import Ledger
@@ -59,9 +60,13 @@ class Seen:
             return None
 
 
-def look(service: Service, at: float) -> tuple[Seen, Found]:
-    """One service as it is now. Asks for no completion, so it wakes and loads nothing."""
-    found = survey(service)
+def look(service: Service, at: float, known: Found | None = None) -> tuple[Seen, Found]:
+    """One service as it is now. Asks for no completion, so it wakes and loads nothing.
+
+    Where the processes of the look before live on, only its answers and its model are looked at:
+    to go through all processes of the machine each minute is work.
+    """
+    found = (_again(known) if known else None) or survey(service)
     weights = [one for one in found.recipe.inputs if one.get("role") == "weights"]
     heads = found.standing.heads or found.family
     why = "" if found.look.serving else found.look.why or found.standing.why or found.look.state
@@ -80,6 +85,33 @@ def look(service: Service, at: float) -> tuple[Seen, Found]:
     )
 
 
+def _again(known: Found) -> Found | None:
+    """The same processes, asked anew; None where they are not the same, or do not answer."""
+    heads = known.standing.heads
+    if not heads or not known.look.serving or not all(proc.alive(who) for who in heads):
+        return None
+    answer = probe.health(known.recipe.probe)
+    if answer.serving:
+        answer = probe.identity(known.recipe.probe)
+    if not answer.serving:
+        return None
+    inputs = [
+        one if one.get("role") != "weights" else one | _stamp(str(one["path"]))
+        for one in known.recipe.inputs
+    ]
+    fresh = dataclasses.replace(known.recipe, inputs=inputs)
+    return dataclasses.replace(known, look=answer, recipe=fresh)
+
+
+def _stamp(path: str) -> Json:
+    """What tells whether a file is still the same one."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return dict.fromkeys(("size", "inode", "mtime_ns"))
+    return {"size": found.st_size, "inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
+
+
 class Watch:
     """Every service of production, with a pidfd on its first process."""
 
@@ -88,6 +120,7 @@ class Watch:
         self._pidfds: dict[int, tuple[str, Ident]] = {}
         self._next: dict[str, float] = {}
         self._doubted: set[str] = set()
+        self._found: dict[str, Found] = {}
         self.settings = settings
         self.known: dict[str, Seen] = {}
 
@@ -97,6 +130,7 @@ class Watch:
         names = {service.name for service in settings.production}
         self.known = {name: seen for name, seen in self.known.items() if name in names}
         self._next = dict.fromkeys(names, 0.0)
+        self._found = {}
         self._let_go(set(self._pidfds))
 
     def fds(self) -> list[int]:
@@ -122,8 +156,10 @@ class Watch:
         self._next[name] = self._times.now() + EVERY_S
         if self._busy():
             self._doubted.discard(name)
+            self._found.pop(name, None)
             return  # what happens now is a run's, or a recovery's, to tell
-        seen, found = look(service, wall)
+        seen, found = look(service, wall, self._found.get(name))
+        self._found[name] = found
         before = self.known.get(name) or self._remembered(name)
         if not seen.up and not died and before and before.up and name not in self._doubted:
             self._doubted.add(name)
