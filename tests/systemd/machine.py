@@ -178,6 +178,10 @@ class Machine:
 
     def close(self) -> None:
         """End it, and take its disk away."""
+        leader = proc.ident(self.leader) if self.leader else None
+        if leader is not None:  # with its first process all of a container goes
+            world.send(leader, signal.SIGKILL)
+            soon(lambda: None if proc.alive(leader) else True, within=30)
         if self._nspawn is not None:
             self._nspawn.kill()
             self._nspawn.wait(30)
@@ -250,9 +254,15 @@ def _own_cgroup(name: str) -> Iterator[Callable[[], None]]:
         yield join
     finally:
         for place in made:
-            for folder, _, _ in os.walk(place, topdown=False):
-                with suppress(OSError):  # one that is busy stays
-                    os.rmdir(folder)
+            soon(lambda place=place: _removed(place), within=30)
+
+
+def _removed(place: Path) -> bool | None:
+    """Whether a cgroup and all below it is gone; the kernel lets go of it when its last process has."""
+    for folder, _, _ in os.walk(place, topdown=False):
+        with suppress(OSError):
+            os.rmdir(folder)
+    return None if place.exists() else True
 
 
 def _hierarchies() -> list[Path]:
