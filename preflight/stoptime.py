@@ -31,9 +31,10 @@ class StopTime(OfWayBack):
             reads="TimeoutStopUSec of its unit, or what the supervisor grants; how long its stops "
             "took in earlier runs; what is left of downtime_budget beside the way back",
             passes="the longest stop leaves time for the candidate",
-            warns="it may take longer than 90 s; an earlier stop took nearly all that is granted",
-            fails="the longest stop leaves no time for the candidate; TimeoutStopSec=infinity, so "
-            "that a server that hangs would never be ended",
+            warns="it may take longer than 90 s, or as long as there is time; an earlier stop took "
+            "nearly all that is granted",
+            fails="an earlier stop took as long as there is time; TimeoutStopSec=infinity, so that a "
+            "server that hangs would never be ended",
             unknown="systemd does not tell",
             remedies=("TimeoutStopSec=20 in its unit", "raise downtime_budget"),
         ),
@@ -70,9 +71,12 @@ class StopTime(OfWayBack):
 
     def _judged(self, granted: float, whose: str, remedy: str) -> Verdict:
         found = f"{whose} gives it up to {seconds(granted)}"
+        there = f"{seconds(max(0.0, round(self.left_s or 0.0)))} are there beside the way back"
+        if self.left_s is not None and (self.slowest_s or 0.0) >= self.left_s:
+            took = seconds(round(self.slowest_s or 0.0, 1))
+            return self._says(State.FAIL, f"{found}; it took {took} once, and {there}", remedy)
         if self.left_s is not None and granted >= self.left_s:
-            found += f", and {seconds(max(0.0, round(self.left_s)))} are there beside the way back"
-            return self._says(State.FAIL, found, remedy)
+            return self._says(State.WARN, f"{found}, and {there}", remedy)
         if self.slowest_s is not None and self.slowest_s > 0.8 * granted:
             found += f"; it took {seconds(round(self.slowest_s, 1))} once"
             return self._says(State.WARN, found, remedy)

@@ -41,11 +41,11 @@ def sudo_trouble(box: Box, verb: str, argv: Sequence[str], *, within: float) -> 
     ran = box.run([argv[0], "-n", "-k", "-l", *rest], within=min(_WITHIN_S, within))
     if ran.fault == TIMEOUT:
         return Trouble(State.UNKNOWN, f"{ran.said} (timeout)", f"try: sudo -n -l {' '.join(rest)}")
-    allow = f"allow it in /etc/sudoers.d with NOPASSWD: {' '.join(rest)}"
+    allow = f"give it a NOPASSWD rule in /etc/sudoers.d, for {' '.join(rest)}"
     if ran.code != 0:
         return Trouble(
             State.FAIL,
-            f"sudo does not let this user {verb} it without a password: {why(ran)}",
+            f"sudo does not let this user {verb} it without a password ({why(ran)})",
             allow,
         )
     if box.me().uid == 0:

@@ -143,7 +143,7 @@ def test_sudo_that_permits_and_would_ask_for_a_password_is_a_fail() -> None:
     verdict = ask(allowed(("authenticate", "/opt/up"), ("!authenticate", "/opt/down")), SUDO)
     assert verdict.state is State.FAIL
     assert verdict.found == "sudo permits to start it, and would ask for a password"
-    assert "NOPASSWD: /opt/up" in verdict.remedy
+    assert "NOPASSWD rule in /etc/sudoers.d, for /opt/up" in verdict.remedy
 
 
 def test_sudo_that_does_not_tell_about_passwords_is_unknown() -> None:
@@ -194,7 +194,7 @@ def test_sudo_that_allows_the_stop_and_not_the_start_is_a_fail() -> None:
     box.commands[MAY_UP] = Ran(1, "", "sudo: a password is required")
     verdict = ask(box, SUDO)
     assert verdict.state is State.FAIL
-    assert verdict.found.endswith("start it without a password: sudo: a password is required")
+    assert verdict.found.endswith("start it without a password (sudo: a password is required)")
 
 
 def test_sudo_without_n_is_a_fail() -> None:
