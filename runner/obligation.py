@@ -65,6 +65,7 @@ class Obligation:
         except (KeeperGone, OSError) as error:
             self.restarted.append(f"the guardian died and could not be replaced: {error}")
         else:
+            self.memory.note(guardian=self.keeper.who.to_json())
             self.restarted.append("the guardian died and was replaced")
 
     def restore(
@@ -88,9 +89,8 @@ class Obligation:
             }
             self.memory.note(services=services)
 
-        # a service that was never asked to stop is looked at all the same: it may have died since
         return restore(
-            self.owed.stopped,
+            self.owed.due(services),
             pasts={name: Past.from_json(said) for name, said in services.items()},
             last_good=last_good,
             clock=self.clock,

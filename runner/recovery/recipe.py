@@ -95,6 +95,18 @@ class Owed:
         """The services this run takes down, in the order of starting."""
         return [recipe for recipe in self.services if recipe.name in self.stops]
 
+    def due(self, services: Mapping[str, Any]) -> list[Recipe]:
+        """Those that were asked to stop, by what `recovery.state` says of the services.
+
+        One that was not is somebody else's to start. Where nothing is said of any, all may have been.
+        """
+        asked = {
+            name
+            for name, said in services.items()
+            if isinstance(said, Mapping) and said.get("stop_asked")
+        }
+        return [one for one in self.stopped if one.name in asked] if asked else self.stopped
+
     def to_json(self) -> Json:
         """Plain JSON, read back by `from_json`."""
         said = {name: getattr(self, name) for name in self.__dataclass_fields__}

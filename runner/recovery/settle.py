@@ -91,7 +91,7 @@ class _Settling:
         phase = self._known.get("phase")
         self._say("recovering", run=self._owed.run, phase=phase)
         self._notes = end_leftovers(self._owed, self._known, self._clock)
-        if phase == "armed" and self._owed.boot == proc.boot_id():
+        if phase == "armed":
             return self._never_stopped()
         number = 0
         try:
@@ -110,7 +110,7 @@ class _Settling:
             return self._paid(self._known.get("production") or account.production([]))
         self._round_began = self._clock.now()
         served = restore(
-            self._owed.stopped,
+            self._owed.due(self._services),
             pasts={name: Past.from_json(said) for name, said in self._services.items()},
             last_good=recipe.last_good(self._state_dir),
             clock=self._clock,
@@ -121,9 +121,10 @@ class _Settling:
         )
         scale = Scale.of(self._clock, self._owed.timezone)
         whole = account.restored(self._owed, served, account.stops(self._known, scale), scale)
-        if not served:
+        unreadable = not served and not self._owed.boot
+        if unreadable:
             whole |= {"state": "down"}  # what cannot be read is not paid
-        if served and all(one.state != "down" for one in served):
+        if not unreadable and all(one.state != "down" for one in served):
             good = [one.recipe for one in served if one.recipe and one.state == "serving"]
             self._apart.finish()
             self._remember(phase="restored", production=whole)
@@ -240,7 +241,7 @@ class _Settling:
     def _obstacles(self) -> list[object]:
         """Who holds the ports, and which of the files are there."""
         seen: list[object] = []
-        for one in self._owed.stopped:
+        for one in self._owed.due(self._services):
             seen.append(bool(proc.claimants(one.host, one.port)))
             seen.extend(os.path.exists(said.get("path") or "") for said in one.inputs)
         return seen
