@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -155,26 +156,29 @@ class Machine:
         """The last of what it has written to its console."""
         return (self._home / "console.log").read_text(errors="replace")[-3000:]
 
-    def reboot(self) -> None:
-        """An orderly reboot, as a person or an upgrade asks for it."""
-        self._go_down(lambda _: self.attempt("systemctl", "reboot"), within=90)
+    def reboot(self) -> float:
+        """An orderly reboot, as a person or an upgrade asks for it; how long going down took."""
+        return self._go_down(lambda _: self.attempt("systemctl", "reboot"), within=90)
 
     def cut_power(self) -> None:
         """Everything is gone at once; then it boots again."""
         self._go_down(lambda who: world.send(who, signal.SIGKILL), within=30)
 
-    def _go_down(self, how: Callable[[proc.Ident], object], *, within: float) -> None:
+    def _go_down(self, how: Callable[[proc.Ident], object], *, within: float) -> float:
         who, nspawn = proc.ident(self.leader), self._nspawn
         assert who is not None
         assert nspawn is not None
+        began = time.monotonic()
         how(who)
         soon(lambda: None if proc.alive(who) else True, within=within)
+        took = time.monotonic() - began
         with suppress(subprocess.TimeoutExpired):
             nspawn.wait(3)  # some versions boot again by themselves, others leave
         if nspawn.poll() is not None:
             self._cgroups.close()
             self._start()
         self._until_running()
+        return took
 
     def close(self) -> None:
         """End it, and take its disk away."""
