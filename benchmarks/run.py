@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("start", "journal", "preflight", "recovery", "schedule")
+SCRIPTS = ("start", "journal", "preflight", "recovery", "downtime", "schedule")
 
 
 def main() -> int:
