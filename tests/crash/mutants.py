@@ -32,11 +32,15 @@ STANDS = f"run:STOP@point/{SENDING}/enter#1"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One broken rule. `replace` is (old, new) in `file`, else `append` goes to its end."""
+    """One broken rule, and what the suite must say of it: to fail somehow is not to be caught.
+
+    `replace` is (old, new) in `file`, else `append` goes to its end.
+    """
 
     name: str
     what: str
     file: str
+    sees: str
     append: str = ""
     replace: tuple[str, str] = ("", "")
     cases: tuple[str, ...] = ()
@@ -49,7 +53,8 @@ MUTANTS = (
         "M1",
         "production is stopped before the stop is recorded",
         "runner/production.py",
-        """
+        sees="P1 production does not serve",
+        append="""
 _record, _held, _stop_all = _note_stop, [], stop
 
 
@@ -71,14 +76,16 @@ def stop(found, **given):
         "M2",
         "a recovery leaves the dead run's candidate alone",
         "runner/recovery/leftovers.py",
-        "\n\ndef end_leftovers(owed, known, clock):\n    return []\n",
+        sees="P3 still there",
+        append="\n\ndef end_leftovers(owed, known, clock):\n    return []\n",
         cases=(f"tree {DOWN} {UNGUARDED} candidate=ignore-term,double-fork,setsid",),
     ),
     Mutant(
         "M3",
         "an alert is marked as sent before it is",
         "alerts/deliver.py",
-        """
+        sees="counts as sent and did not arrive",
+        append="""
 _deliver_all = deliver_all
 
 
@@ -99,7 +106,8 @@ def deliver_all(rows, channels, *, mark_sent, mark_failed, **more):
         "M4",
         "a recovery believes the journal and not the world",
         "runner/recovery/recover.py",
-        """
+        sees="P1 production does not serve",
+        append="""
 _settle = settle
 
 
@@ -117,7 +125,8 @@ def settle(state_dir, owed, **given):
         "M5",
         "production is started although a copy is on its way up",
         "runner/recovery/attempt.py",
-        """
+        sees="P2 the GPU had two tenants: production beside production",
+        append="""
 
 def _start_anyway(self):
     self._log, self._began = self._watch(), self._clock.now()
@@ -136,6 +145,7 @@ Attempt._start_unless_there = _start_anyway
         "M6",
         "the journal is not synced at each commit",
         "runner/journal_file.py",
+        sees="is lost",
         replace=("PRAGMA synchronous=FULL", "PRAGMA synchronous=NORMAL"),
         power=True,
     ),
@@ -143,6 +153,7 @@ Attempt._start_unless_there = _start_anyway
         "M7",
         "alerts are sent as Markdown",
         "alerts/telegram.py",
+        sees="parse_mode",
         replace=("parse_mode=None", 'parse_mode="Markdown"'),
         tests="tests/alerts/test_telegram.py",
     ),
@@ -150,6 +161,7 @@ Attempt._start_unless_there = _start_anyway
         "M8",
         "servers on this box are asked through the environment's proxy",
         "jobs/wire.py",
+        sees="an undisturbed run ended with 6",
         replace=(
             "verify=_certificates(), trust_env=False",
             "verify=_certificates(), trust_env=True",
@@ -160,7 +172,8 @@ Attempt._start_unless_there = _start_anyway
         "M9",
         "a log line that cannot be written raises",
         "runner/logs.py",
-        """
+        sees="a run ended with 1",
+        append="""
 
 def _raising(self, level, event, fields):
     os.write(2, f"{event}\\n".encode())
@@ -176,7 +189,8 @@ Log._say = _raising
         "M10",
         "a recovery needs the journal",
         "runner/recovery/recover.py",
-        """
+        sees="P1 production did not come back",
+        append="""
 _recover = recover
 
 
@@ -190,14 +204,16 @@ def recover(state_dir, **given):
         "M11",
         "a lock is waited for whose holder hangs",
         "runner/recovery/leftovers.py",
-        "\n\ndef end_hung_holder(*_):\n    return\n",
+        sees="hung",
+        append="\n\ndef end_hung_holder(*_):\n    return\n",
         cases=(f"frozen {STANDS} act=freeze-unguarded",),
     ),
     Mutant(
         "M12",
         "the model to restore is found by a glob",
         "runner/recovery/drive_process.py",
-        """
+        sees="P1 production does not serve: other.bin",
+        append="""
 _start = ProcessDriver.start
 
 
@@ -219,13 +235,15 @@ ProcessDriver.start = _start_what_is_found
         "M13",
         "a start that has failed is waited for until its deadline",
         "runner/recovery/attempt.py",
-        "\n\nAttempt._hopeless = lambda self: None\n",
+        sees="P1 that production cannot come back was told after",
+        append="\n\nAttempt._hopeless = lambda self: None\n",
         cases=(f"world {STANDS} act=lose-model",),
     ),
     Mutant(
         "M14",
         "a unit's end waits for the recovery that it asks for",
         "runner/units/texts.py",
+        sees="--no-block",
         replace=("systemctl start --no-block runner-recover", "systemctl start runner-recover"),
         tests="tests/runner/units/test_units.py",
     ),
@@ -233,6 +251,7 @@ ProcessDriver.start = _start_what_is_found
         "M15",
         "production is stopped although its guardian has died",
         "runner/production.py",
+        sees="P6 production was stopped although nobody guarded",
         replace=("        keeper.look()  #", "        pass  #"),
         cases=("world run:STOP@point/preflight.rings.gate/leave#1 act=kill-guardian",),
     ),
@@ -240,6 +259,7 @@ ProcessDriver.start = _start_what_is_found
         "M16",
         "production that somebody else ended is taken for ours",
         "runner/production.py",
+        sees="P1 started what somebody else had ended",
         replace=("if not living(stopping.family):", "if False:"),
         cases=("world run:STOP@point/preflight.rings.gate/leave#1 act=stop-production",),
     ),
@@ -247,14 +267,16 @@ ProcessDriver.start = _start_what_is_found
         "M17",
         "a run that died owing nothing is forgotten",
         "runner/recovery/limbo.py",
-        "\n\ndef close_dead(*_, **__):\n    return []\n",
+        sees="P4 run",
+        append="\n\ndef close_dead(*_, **__):\n    return []\n",
         cases=("pair run:KILL@point/runner.run.Run._preflight/leave#1",),
     ),
     Mutant(
         "M18",
         "a candidate counts as ended when it was asked to",
         "runner/candidate.py",
-        """
+        sees="P2 the GPU had two tenants",
+        append="""
 
 def _asked(self):
     self._keeper.term()
@@ -269,7 +291,8 @@ Candidate.end = _asked
         "M19",
         "a recovery restarts a production that is well",
         "runner/recovery/attempt.py",
-        """
+        sees="P7 a production that was back was ended again",
+        append="""
 _run = Attempt.run
 
 
@@ -286,7 +309,8 @@ Attempt.run = _stop_first
         "M20",
         "the outcome is durable before its alert",
         "runner/journal.py",
-        """
+        sees="P5 run",
+        append="""
 _close = Journal.close
 
 
@@ -373,6 +397,8 @@ def fate(room: Path, mutant: Mutant) -> str:
         return f"cannot be told: {error}"
     finally:
         shutil.rmtree(tree, ignore_errors=True)
+    if found and mutant.sees not in found:
+        return f"fails, and not because of it: {found[-2000:]}"
     return "caught" if found else "SURVIVED"
 
 
