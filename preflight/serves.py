@@ -68,6 +68,11 @@ class ProductionServes(Check):
         return f"{self.name} at {self._base}"
 
     @property
+    def acceptable(self) -> bool:
+        """Never: what production is has to be known, to be known again."""
+        return False
+
+    @property
     def _base(self) -> str:
         return (self.base_url or str(self.probe.get("base", ""))).rstrip("/")
 

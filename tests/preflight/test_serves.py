@@ -232,3 +232,11 @@ def test_an_identity_behind_an_api_key_is_unknown() -> None:
     verdict = ask(box)
     assert verdict.state is State.UNKNOWN
     assert "401: it wants an API key" in verdict.found
+
+
+def test_an_unknown_identity_is_never_accepted() -> None:
+    """Nobody could tell afterwards whether it came back."""
+    box = a_server()
+    box.answers[f"{BASE}/props"] = Answer(401)
+    check = ProductionServes(name="llm", probe=PROBE)
+    assert look([check], box, accept={"prod.identity": "trust me"}).passed is None
