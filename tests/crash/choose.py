@@ -51,7 +51,7 @@ def cases(n: int, seed: int, places: Places, layers: list[str]) -> list[Case]:
     return sorted(chosen, key=lambda case: case.layer != "frozen")
 
 
-def _pairs(draw: random.Random, _: Places) -> Iterator[Case]:
+def _pairs(draw: random.Random, places: Places) -> Iterator[Case]:
     """Each transition of a run, with a crash at each point of the recovery that follows."""
     while True:
         firsts = points.places(points.TRANSITIONS)
@@ -62,11 +62,19 @@ def _pairs(draw: random.Random, _: Places) -> Iterator[Case]:
                 "pair",
                 (Blow("run", "KILL", first), Blow("guardian", "KILL", second)),
                 production=draw.choice(("", "", "load:0.4", "load:0.4,late")),
-                candidate=draw.choice(("", "refuted", "refuted", "task:0.1")),
+                candidate=draw.choice(_candidates(first, places)),
                 home=draw.choice(("", "", "none")),
                 services=draw.choice(("", "2")),
                 timers=draw.choice(("", "", "", "3")),
             )
+
+
+def _candidates(place: str, places: Places) -> list[str]:
+    """With which candidates a run comes to a place: a task sends no request, a proven run no alert."""
+    name = place.rpartition("/")[0]
+    telling = name.endswith("Journal.sent")
+    task = [] if telling or name not in places["task"] else ["task:0.1"]
+    return ["refuted", "refuted", *([] if telling else [""]), *task]
 
 
 def _places(kind: str) -> object:
