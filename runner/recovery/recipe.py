@@ -21,6 +21,7 @@ from runner.recovery.files import read_json, remove_durably, reserve, write_dura
 NAME = "recovery.json"
 COPY = "recovery.copy.json"
 LAST_GOOD = "last-good.json"
+RELEASED = "released.json"
 SCHEMA = 1
 SETTLE_S = 1.0
 READY_WITHIN_S = 900.0
@@ -202,3 +203,15 @@ def last_good(state_dir: Path) -> dict[str, Recipe]:
         except (KeyError, TypeError):
             continue
     return found
+
+
+def mark_released(state_dir: Path, run: str) -> None:
+    """A person has taken over what this run owes. A file of its own: a recovery that is at work
+    writes its state over whatever anybody else wrote there. Raises OSError.
+    """
+    write_durably(state_dir / RELEASED, json.dumps({"run": run}).encode())
+
+
+def is_released(state_dir: Path, run: str) -> bool:
+    """Whether a person has taken over what this run owed."""
+    return (read_json(state_dir / RELEASED) or {}).get("run") == run

@@ -69,14 +69,16 @@ def _owed(state_dir: Path, remembered: Owed | None = None) -> Owed | None:
         owed = recipe.read(state_dir)
     except Unreadable as error:
         return _unreadable(state_dir, error)
-    if owed is None and remembered is not None and not _let_go(state_dir):
+    if owed is None and remembered is not None and not _let_go(state_dir, remembered.run):
         return remembered
     return owed
 
 
-def _let_go(state_dir: Path) -> bool:
+def _let_go(state_dir: Path, run: str) -> bool:
     """Whether a recovery file that is gone was removed by one who may, and not by a clean-up."""
-    return state.read(state_dir).get("phase") in {"closed", "released", "armed"}
+    if recipe.is_released(state_dir, run):
+        return True
+    return state.read(state_dir).get("phase") in {"closed", "armed"}
 
 
 def _unreadable(state_dir: Path, error: Unreadable) -> Owed:
@@ -111,10 +113,8 @@ def release(state_dir: Path, reason: str) -> bool:
     holder = lock.holder(state_dir)
     if holder is not None and holder.run == owed.run:
         raise lock.Busy(holder)
-    memory = state.StateFile(state_dir)
     # first, so that nobody takes the missing file for the work of a clean-up
-    memory.write(run=owed.run, phase="released")
-    memory.close()
+    recipe.mark_released(state_dir, owed.run)
     recipe.close(state_dir, [])
     with Journal.open(state_dir) as journal:
         journal.event(owed.run, "released", reason=reason)

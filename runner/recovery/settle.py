@@ -222,7 +222,7 @@ class _Settling:
             return "the machine is going down"
         if (self._state_dir / recipe.NAME).exists():
             return None
-        released = state.read(self._state_dir).get("phase") == "released"
+        released = recipe.is_released(self._state_dir, self._owed.run)
         return "a person has taken production over" if released else None
 
     def _back_off(self, number: int) -> None:

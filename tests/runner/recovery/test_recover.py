@@ -475,6 +475,19 @@ def test_a_restore_under_way_ends_when_a_person_takes_over(site: Site) -> None:
     assert said["said"] == "a person has taken production over"
 
 
+def test_a_recovery_at_work_cannot_write_over_what_a_person_took_over(site: Site) -> None:
+    """It notes its progress at any moment, also just after the person spoke."""
+    owed = site.owed(site.recipe())
+    site.leave(owed)
+    assert recover.release(site.state_dir, "mine")
+    memory = state.StateFile(site.state_dir)
+    assert memory.note(run=owed.run, phase="restoring")
+    memory.close()
+    done = recover.recover(site.state_dir, clock=site.clock, remembered=owed)
+    assert done.state == "nothing"
+    assert not proc.owners(site.port)
+
+
 def test_a_start_without_a_note_of_it_is_not_doubled(site: Site) -> None:
     """Killed between the start and the note: a script that became another program is known again."""
     script = site.room / "serve.sh"
