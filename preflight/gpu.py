@@ -79,6 +79,8 @@ class GpuBudget(Check):
     headroom_mib: int = 512
     asked: bool = False
     """Whether the job names a GPU. If not, a box without one is skipped."""
+    down: bool = False
+    """Production has been stopped: what nobody accounts for now is not its own."""
     deadline_s: float = 20.0
 
     @property
@@ -242,7 +244,7 @@ class GpuBudget(Check):
     ) -> Verdict:
         """It does not fit by the numbers; the numbers may not be the whole truth."""
         short = need.mib - room
-        if budget.hidden and budget.gap >= short:
+        if budget.hidden and budget.gap >= short and not self.down:
             return self._says(
                 State.UNKNOWN,
                 f"{sums}; {memory(budget.gap)} are used and the driver names no owner (WSL, a "

@@ -55,7 +55,7 @@ def held_by(members: Iterable[int], reading: GpuReading) -> str:
 def _short(budgets: Sequence[GpuBudget], box: Box) -> str:
     """Why what the job needs does not fit now that production is down; empty when it does."""
     for one in budgets:
-        alone = {"production": (), "production_pids": (), "production_ports": ()}
+        alone = {"production": (), "production_pids": (), "production_ports": (), "down": True}
         verdict = one.model_copy(update=alone).look(box)
         if verdict.state is State.FAIL:
             return verdict.found

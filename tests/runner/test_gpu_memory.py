@@ -1,0 +1,55 @@
+"""The GPU after the stop: its memory is back, stays so, and what the job needs fits into it."""
+
+from preflight.box import Gpu, GpuProc, GpuReading
+from preflight.gpu import GpuBudget
+from preflight.ports import ExpectedOwner
+from runner.gpu_memory import MEMORY_BACK_S, held_by, memory_back
+from tests.fakes import FakeBox, a_process
+from tests.fakes_runner import FakeClock
+
+GIB = 1024
+OTHER = a_process(777, "python3", "train.py", user="alice")
+NEED = GpuBudget(
+    need_mib=20 * GIB, asked=True, production=(ExpectedOwner(name="llm", idents=((100, 1000),)),)
+)
+
+
+def a_box(free: int, *rows: GpuProc) -> FakeBox:
+    """A card of 24 GiB with so much free, in GiB."""
+    card = Gpu(0, "GPU-a", "RTX 3090", 24 * GIB, free * GIB, procs=rows)
+    box = FakeBox(reading=GpuReading((card,), source="nvml"))
+    box.processes = {777: OTHER, 100: a_process(100, "llama-server")}
+    return box
+
+
+def test_memory_that_is_back_is_enough() -> None:
+    """Two looks that agree, and room for the job."""
+    assert memory_back({100}, a_box(23), FakeClock(), [NEED]) == ""
+
+
+def test_a_member_of_production_that_holds_memory_is_named_with_it() -> None:
+    """An engine that ends last, or never."""
+    clock = FakeClock()
+    said = memory_back({100}, a_box(3, GpuProc(100, 20 * GIB)), clock, [NEED])
+    assert said == "GPU memory is still held by pid 100 (20.0 GiB); 3.0 GiB of 24.0 GiB free"
+    assert clock.now() >= MEMORY_BACK_S
+
+
+def test_memory_that_somebody_else_took_keeps_the_job_from_starting() -> None:
+    """Who came in the moment between: production's share counts no more, it is down."""
+    said = memory_back({100}, a_box(3, GpuProc(777, 20 * GIB, proc=OTHER)), FakeClock(), [NEED])
+    assert said.startswith("the GPU has too little memory after the stop: free 3.0 GiB")
+    assert "held by pid 777 python3 train.py (alice, 20.0 GiB)" in said
+
+
+def test_memory_that_nobody_owns_is_not_there_either() -> None:
+    """A zombie holds it, or a driver that does not let go: production's own name is no excuse."""
+    said = memory_back({100}, a_box(3), FakeClock(), [NEED])
+    assert "too little memory after the stop" in said
+    assert "short by 17.5 GiB" in said
+
+
+def test_nobody_holding_anything_says_nothing() -> None:
+    """Words only where there is something to say."""
+    assert held_by({100}, a_box(20).reading) == ""
+    assert held_by({100}, GpuReading(fault="TIMEOUT")) == ""
