@@ -29,7 +29,7 @@ demo: $(READY)
 	$(VENV)/bin/runner demo
 
 test: $(READY)
-	$(VENV)/bin/pytest --numprocesses 3 --dist worksteal
+	$(VENV)/bin/pytest --numprocesses 3 --dist loadfile
 
 # CASE="…" plays one case again, as a failing one prints it; SEED=… draws the same cases.
 N ?= 1000

@@ -91,7 +91,7 @@ class Audit:
         return at_work or any(_lives(run) for run in self._rows["runs"] if not run["outcome"])
 
     def _one_tenant(self) -> Iterator[str]:
-        candidates = {pid for pids in self._tagged.values() for pid in pids}
+        candidates = set(self._tagged.get(str(self._owed.get("run")), ()))
         for one in self._services:
             copies = _copies(one)
             if len(copies) > 1:
