@@ -54,7 +54,7 @@ def main() -> int:
             print("\n".join(cases))
             return 0
         questions: list[Json] = [{"case": case} for case in cases]
-        if given.power or (given.n >= WHOLE and not given.case and strace.there()):
+        if strace.there() and (given.power or (given.n >= WHOLE and not given.case)):
             questions.insert(0, {"power": seed, "every": given.every})
         results = list(_played(suite, questions))
     finally:
@@ -85,7 +85,10 @@ def _played(suite: Suite, questions: list[Json]) -> Iterator[Json]:
 
 
 def _tell(results: list[Json], began: float, seed: int) -> int:
-    cases = [one for one in results if "states" not in one]
+    skipped = Counter(one["skipped"] for one in results if "skipped" in one)
+    for why, count in skipped.items():
+        print(f"SKIPPED {count} cases: {why}", file=sys.stderr)
+    cases = [one for one in results if "states" not in one and "skipped" not in one]
     bad = [one for one in results if one["violations"]]
     reactions = sorted(one["reaction"] for one in cases if one["reaction"] is not None)
     missed = [one["case"] for one in cases if one["missed"]]
@@ -104,6 +107,7 @@ def _tell(results: list[Json], began: float, seed: int) -> int:
             "most": round(reactions[-1], 3) if reactions else None,
         },
         "missed": len(missed),
+        "skipped": sum(skipped.values()),
         "power_states": sum(one.get("states", 0) for one in results),
         "layers": Counter(str(one["case"]).split(maxsplit=1)[0] for one in cases),
     }

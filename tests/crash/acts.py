@@ -57,6 +57,8 @@ def _find_model(box: Box) -> None:
 
 def _fill_disk(box: Box) -> None:
     """To the last byte: what is written from now on fails, what is allocated already does not."""
+    if not os.path.ismount(box.small):
+        raise RuntimeError(f"{box.small} is no disk of its own")
     fd = os.open(box.small / "filler", os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         for size in (65536, 4096, 512, 1):

@@ -111,8 +111,8 @@ class Play:
         box.fresh()
         self.played.violations += power.cut(box, self.case.cut)
         box.fresh_ledger()
-        if not (box.state / "recovery.json").exists():
-            box.mark("ended by others")
+        if not power.stop_asked(box.state):
+            box.mark("ended by others")  # what the power took is not ours to start
         self._step = "recovering"
         self._recover()
         self._step = "checking"

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from preflight import proc
 from runner.recovery import world
-from tests.crash import apart, power
+from tests.crash import acts, apart, power, strace
 from tests.crash.box import Box
 from tests.crash.cases import Case
 from tests.crash.play import Play
@@ -45,6 +45,8 @@ def _answer(box: Box, asked: Json) -> Json:
         took = time.monotonic() - began
         return _result("power (every state)", broken, seconds=took) | {"states": count}
     case = Case.parse(asked["case"])
+    if why := impossible(case, box):
+        return _result(str(case), [], seconds=0.0) | {"skipped": why}
     played = Play(box, case).whole()
     if played.violations:
         box.end_all()
@@ -54,6 +56,15 @@ def _answer(box: Box, asked: Json) -> Json:
         "outcome": played.outcome,
         "missed": played.missed,
     }
+
+
+def impossible(case: Case, box: Box) -> str:
+    """Why a case cannot be played on this machine; empty when it can."""
+    if case.act and acts.ACTS[case.act].small and not box.apart:
+        return "no disk of its own can be mounted here (needs root, or user namespaces)"
+    if (case.inject or case.cut) and not strace.there():
+        return "strace is not installed"
+    return ""
 
 
 def _result(case: str, violations: list[str], *, seconds: float) -> Json:

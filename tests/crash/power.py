@@ -354,6 +354,11 @@ def reboot(box: Box, found: Path) -> None:
         _another_boot(box.state / "journal.db", old, new)
 
 
+def stop_asked(found: Path) -> bool:
+    """Whether the disk says that production was asked to end, or does not say that it was not."""
+    return (found / recipe.NAME).exists() and state.read(found).get("phase") != "armed"
+
+
 def _another_boot(path: Path, old: str, new: str) -> None:
     try:
         with closing(sqlite3.connect(path)) as db, db:
