@@ -18,7 +18,7 @@ from pathlib import Path
 from jobs.job import Workload
 from jobs.servers import LlamaCpp
 from jobs.workload import Asker, Prompt, Request, plan, prompts
-from preflight import proc
+from preflight.linux import proc
 from runner.demo import models
 from runner.demo.parts import stand_in
 from runner.recovery import probe

@@ -18,36 +18,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
-from preflight.access import MayRead
-from preflight.activation import Activation
-from preflight.back import way_back
-from preflight.busy import Busy
 from preflight.check import Check
-from preflight.containers import Published
-from preflight.driver import GpuDriver, GpuPending
-from preflight.files import FileExists
-from preflight.fit import Load
-from preflight.gguf import read_header
-from preflight.gpu import GpuBudget
-from preflight.health import GpuHealthy
-from preflight.host import Binary, DiskSpace, StateDir
-from preflight.identity import GpuIdentity
-from preflight.leftover import Leftovers
-from preflight.limits import HostLimits
-from preflight.linux import LinuxBox
-from preflight.others import OthersAtWork
-from preflight.ports import ExpectedOwner, PortOwner
-from preflight.pressure import Quiet
-from preflight.ram import HostRam
-from preflight.recorded import KnownFile, Record
+from preflight.files.access import MayRead
+from preflight.files.exists import FileExists
+from preflight.files.recorded import KnownFile, Record
+from preflight.files.unchanged import Unchanged, Watched
+from preflight.gpu.budget import GpuBudget
+from preflight.gpu.driver import GpuDriver, GpuPending
+from preflight.gpu.health import GpuHealthy
+from preflight.gpu.identity import GpuIdentity
+from preflight.host.limits import HostLimits
+from preflight.host.others import OthersAtWork
+from preflight.host.pressure import Quiet
+from preflight.host.ram import HostRam
+from preflight.host.room import Binary, DiskSpace, StateDir
+from preflight.host.timing import ClockKept, StaysUp
+from preflight.linux import proc
+from preflight.linux.box import LinuxBox
+from preflight.models.fit import Load
+from preflight.models.gguf import read_header
+from preflight.models.roles import Roles
+from preflight.models.shards import Shards
+from preflight.ports.activation import Activation
+from preflight.ports.containers import Published
+from preflight.ports.leftover import Leftovers
+from preflight.ports.owner import ExpectedOwner, PortOwner
+from preflight.production.back import way_back
+from preflight.production.busy import Busy
+from preflight.production.serves import ProductionServes
+from preflight.production.stoptime import StopTime
 from preflight.rings import Gate, gate, look
-from preflight.roles import Roles
-from preflight.serves import ProductionServes
-from preflight.shards import Shards
-from preflight.stoptime import StopTime
-from preflight.timing import ClockKept, StaysUp
-from preflight.unchanged import Unchanged, Watched
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))  # the tests are not installed; their GGUF writer is used here

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from jobs.servers.base import Command
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.candidate import Candidate, CandidateFailed
 from runner.recovery import recover, restore, world
 from runner.recovery.recipe import Recipe

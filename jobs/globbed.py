@@ -3,7 +3,7 @@
 import re
 from contextlib import closing
 
-from preflight.linux_files import LinuxFiles
+from preflight.linux.files import LinuxFiles
 from preflight.wording import named, printable
 
 _WITHIN_S = 1.0

@@ -10,23 +10,23 @@ from jobs.servers import LlamaCpp
 from jobs.servers.base import LOOPBACK, Command, Server
 from jobs.servers.llamacpp_flags import FLAGS
 from jobs.shell import executed
-from preflight.activation import Activation
-from preflight.busy import Busy
 from preflight.check import Check
-from preflight.containers import Published
-from preflight.dependents import Dependents
-from preflight.driver import GpuDriver, GpuPending
-from preflight.health import GpuHealthy
-from preflight.identity import GpuIdentity, Visible
-from preflight.leftover import Leftovers
-from preflight.limits import HostLimits
-from preflight.others import OthersAtWork
-from preflight.ports import ExpectedOwner
-from preflight.pressure import Quiet
-from preflight.ram import HostRam
-from preflight.roles import files_of
-from preflight.stoptime import StopTime
-from preflight.timing import ClockKept, StaysUp
+from preflight.gpu.driver import GpuDriver, GpuPending
+from preflight.gpu.health import GpuHealthy
+from preflight.gpu.identity import GpuIdentity, Visible
+from preflight.host.limits import HostLimits
+from preflight.host.others import OthersAtWork
+from preflight.host.pressure import Quiet
+from preflight.host.ram import HostRam
+from preflight.host.timing import ClockKept, StaysUp
+from preflight.models.roles import files_of
+from preflight.ports.activation import Activation
+from preflight.ports.containers import Published
+from preflight.ports.leftover import Leftovers
+from preflight.ports.owner import ExpectedOwner
+from preflight.production.busy import Busy
+from preflight.production.dependents import Dependents
+from preflight.production.stoptime import StopTime
 
 _MODELS = ("weights", "draft", "mmproj")
 _VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"

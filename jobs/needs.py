@@ -11,19 +11,19 @@ from jobs.machine import owner_of
 from jobs.servers import LlamaCpp
 from jobs.servers.base import LOOPBACK, Command, Server, ServerFile, programs
 from jobs.servers.llamacpp_needs import Words, flag_check, load, roles
-from preflight.access import MayRead
-from preflight.back import way_back
 from preflight.check import Check
-from preflight.files import FileExists
-from preflight.fit import Learned, Load
-from preflight.gpu import GpuBudget
-from preflight.host import Binary, DiskSpace, StateDir
-from preflight.ports import PortOwner
-from preflight.recorded import Record
-from preflight.roles import Roles, files_of
-from preflight.serves import ProductionServes
-from preflight.shards import Shards
-from preflight.unchanged import Unchanged, Watched
+from preflight.files.access import MayRead
+from preflight.files.exists import FileExists
+from preflight.files.recorded import Record
+from preflight.files.unchanged import Unchanged, Watched
+from preflight.gpu.budget import GpuBudget
+from preflight.host.room import Binary, DiskSpace, StateDir
+from preflight.models.fit import Learned, Load
+from preflight.models.roles import Roles, files_of
+from preflight.models.shards import Shards
+from preflight.ports.owner import PortOwner
+from preflight.production.back import way_back
+from preflight.production.serves import ProductionServes
 
 _OURS = "llama-server"
 """The one program that is known to take `--version` for a question."""

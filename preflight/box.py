@@ -1,6 +1,6 @@
 """The machine as facts: what a check may ask, and what the answers look like. It must not look.
 
-The real Box is `preflight.linux.LinuxBox`; tests hand in a made-up one. No fact is ever invented:
+The real Box is `preflight.linux.box.LinuxBox`; tests hand in a made-up one. No fact is ever invented:
 what could not be looked at carries a `fault`, the errno's name or one of the words below.
 """
 

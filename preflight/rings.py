@@ -14,36 +14,36 @@ from typing import Annotated
 
 from pydantic import Field
 
-from preflight.access import MayRead
-from preflight.activation import Activation
-from preflight.back import WayBack
 from preflight.box import Box
-from preflight.busy import Busy
 from preflight.check import Check
-from preflight.containers import Published
-from preflight.control import MayControl
-from preflight.dependents import Dependents
-from preflight.driver import GpuDriver, GpuPending
-from preflight.files import FileExists
-from preflight.flags import Flags
+from preflight.files.access import MayRead
+from preflight.files.exists import FileExists
+from preflight.files.pins import Pinned
+from preflight.files.unchanged import Unchanged
 from preflight.given import Given
-from preflight.gpu import GpuBudget
-from preflight.health import GpuHealthy
-from preflight.host import Binary, DiskSpace, StateDir
-from preflight.identity import GpuIdentity
-from preflight.leftover import Leftovers
-from preflight.limits import HostLimits
-from preflight.others import OthersAtWork
-from preflight.pins import Pinned
-from preflight.ports import PortOwner
-from preflight.pressure import Quiet
-from preflight.ram import HostRam
-from preflight.roles import Roles
-from preflight.serves import ProductionServes
-from preflight.shards import Shards
-from preflight.stoptime import StopTime
-from preflight.timing import ClockKept, StaysUp
-from preflight.unchanged import Unchanged
+from preflight.gpu.budget import GpuBudget
+from preflight.gpu.driver import GpuDriver, GpuPending
+from preflight.gpu.health import GpuHealthy
+from preflight.gpu.identity import GpuIdentity
+from preflight.host.flags import Flags
+from preflight.host.limits import HostLimits
+from preflight.host.others import OthersAtWork
+from preflight.host.pressure import Quiet
+from preflight.host.ram import HostRam
+from preflight.host.room import Binary, DiskSpace, StateDir
+from preflight.host.timing import ClockKept, StaysUp
+from preflight.models.roles import Roles
+from preflight.models.shards import Shards
+from preflight.ports.activation import Activation
+from preflight.ports.containers import Published
+from preflight.ports.leftover import Leftovers
+from preflight.ports.owner import PortOwner
+from preflight.production.back import WayBack
+from preflight.production.busy import Busy
+from preflight.production.control import MayControl
+from preflight.production.dependents import Dependents
+from preflight.production.serves import ProductionServes
+from preflight.production.stoptime import StopTime
 from preflight.verdict import BlastRadius, State, Verdict, accept
 
 AnyCheck = Annotated[

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
+from preflight.linux import proc
 from runner.outcome import MEANINGS
 from runner.recovery import probe
 from runner.recovery.files import read_json

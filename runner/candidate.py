@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from jobs.servers.base import Command
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.recovery import probe, world
 from runner.recovery.drive_process import SERVICE
 from runner.recovery.keeper import Keeper, KeeperGone, Kept

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from preflight.box import Box, GpuReading
-from preflight.gpu import GpuBudget
+from preflight.gpu.budget import GpuBudget
 from preflight.verdict import State
 from preflight.wording import memory
 from runner.until import Clock, Stopped, TimedOut, until

@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from jobs.servers.llamacpp_memory import told
-from preflight.fit import Learned
+from preflight.models.fit import Learned
 from runner.files import write_json
 from runner.recovery.files import read_json
 

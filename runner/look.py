@@ -9,14 +9,14 @@ from jobs.errors import ConfigError, render
 from jobs.load import load_job
 from jobs.machine import Around, box_checks, owner_of, stop_checks
 from preflight import rings
-from preflight.back import way_back
 from preflight.box import Box
 from preflight.check import Check
-from preflight.host import StateDir
-from preflight.ports import PortOwner
+from preflight.host.room import StateDir
+from preflight.models.shard_names import shard_name
+from preflight.ports.owner import PortOwner
+from preflight.production.back import way_back
+from preflight.production.serves import ProductionServes
 from preflight.rings import Looked
-from preflight.serves import ProductionServes
-from preflight.shard_names import shard_name
 from preflight.verdict import State, Verdict
 from runner import plan as plans
 from runner import recorded

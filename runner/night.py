@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from alerts.table import channels_to_specs
 from preflight import rings
-from preflight.gpu import GpuBudget
+from preflight.gpu.budget import GpuBudget
 from preflight.rings import Pass
 from runner import production
 from runner.candidate import CandidateFailed

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.production import Found
 from runner.recovery import recipe
 from runner.recovery.attempt import Past, Residency, Served

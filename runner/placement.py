@@ -7,12 +7,12 @@ what its processes hold on the cards, and how much less is free than before it l
 from collections.abc import Iterable, Mapping
 
 from jobs.servers.llamacpp_memory import without_gpu
-from preflight import fit
 from preflight.box import Box, GpuReading
 from preflight.check import Check, Deadline
-from preflight.fit import Load
-from preflight.gpu import GpuBudget
-from preflight.memory import Shape
+from preflight.gpu.budget import GpuBudget
+from preflight.models import fit
+from preflight.models.fit import Load
+from preflight.models.memory import Shape
 from preflight.wording import memory
 
 _WITHIN_S = 10.0

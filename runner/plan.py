@@ -16,7 +16,7 @@ from jobs.needs import Known, checks_for
 from preflight.box import Box
 from preflight.check import Check, Explained
 from preflight.given import Given
-from preflight.linux import LinuxBox
+from preflight.linux.box import LinuxBox
 from preflight.verdict import BlastRadius, State
 from runner import learned, recorded
 from runner.journal import Journal

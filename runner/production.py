@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from jobs.servers.base import Command, ServerFile
-from preflight import proc
 from preflight.box import Box
-from preflight.busy import Busy, asleep
-from preflight.gpu import GpuBudget
-from preflight.proc import Ident
+from preflight.gpu.budget import GpuBudget
+from preflight.linux import proc
+from preflight.linux.proc import Ident
+from preflight.production.busy import Busy, asleep
 from preflight.rings import Gate
 from preflight.verdict import State, Verdict
 from runner.gpu_memory import GPU_WITHIN_S, held_by, memory_back, residency

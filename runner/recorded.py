@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 from preflight.box import Box
 from preflight.check import Check
-from preflight.recorded import KnownFile, Record, listing
-from preflight.unchanged import Unchanged, Watched
+from preflight.files.recorded import KnownFile, Record, listing
+from preflight.files.unchanged import Unchanged, Watched
 from preflight.verdict import Verdict
 from runner import __version__
 from runner.files import write_json

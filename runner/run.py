@@ -14,8 +14,9 @@ from typing import Any
 from jobs.errors import ConfigError
 from jobs.job import Job
 from jobs.load import load_job
-from preflight import proc, rings
+from preflight import rings
 from preflight.box import Box
+from preflight.linux import proc
 from preflight.rings import Pass
 from preflight.verdict import State, accept
 from runner import closing, production

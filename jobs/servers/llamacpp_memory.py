@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from preflight.fit import Learned
+from preflight.models.fit import Learned
 
 _INFO = re.compile(r"print_info: (arch|n_embd|n_layer) +=\s*(\S+)")
 _NEW = re.compile(r"llama_context: constructing llama_context")

@@ -11,9 +11,9 @@ from jobs.servers.llamacpp import LlamaCpp
 from jobs.servers.llamacpp_flags import FLAGS
 from jobs.servers.llamacpp_says import whole_number
 from jobs.shell import program_at
-from preflight.fit import Learned, Load
-from preflight.flags import Flags
-from preflight.roles import Roles
+from preflight.host.flags import Flags
+from preflight.models.fit import Learned, Load
+from preflight.models.roles import Roles
 
 _OURS = "llama-server"
 """The one program that is known to take `--help` for a question."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from preflight import proc
+from preflight.linux import proc
 from runner.demo.box import JOB, Box
 from runner.journal import Journal
 from runner.journal_file import JournalError

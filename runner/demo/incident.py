@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from preflight.proc import Ident
+from preflight.linux.proc import Ident
 from runner import words
 from runner.demo import child, servers
 from runner.demo.box import Box

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from jobs import wire
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.demo.box import Box, CannotPlay
 from runner.recovery import world
 from runner.settings import load_settings

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.recovery import probe, world
 from runner.recovery.drive_process import same_command
 from runner.recovery.drivers import Driver, Standing, driver, idents

@@ -11,7 +11,7 @@ import os
 import signal
 from pathlib import Path
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.recovery import world
 from runner.recovery.drive_process import same_command
 from runner.recovery.recipe import Recipe

@@ -8,8 +8,8 @@ import signal
 from collections.abc import Mapping
 from pathlib import Path
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.recovery import world
 from runner.recovery.recipe import Recipe
 from runner.recovery.standing import Standing

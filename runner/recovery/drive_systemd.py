@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from preflight.proc import Ident
+from preflight.linux.proc import Ident
 from runner.recovery import world
 from runner.recovery.recipe import Recipe
 from runner.recovery.standing import Standing, idents

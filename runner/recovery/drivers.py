@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from preflight.proc import Ident
+from preflight.linux.proc import Ident
 from runner.recovery.drive_command import CommandDriver
 from runner.recovery.drive_process import ProcessDriver
 from runner.recovery.drive_systemd import SystemdDriver

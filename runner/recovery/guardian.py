@@ -16,8 +16,8 @@ from types import FrameType
 from typing import Any
 
 from alerts.message import Alert
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.recovery import cgroups, recipe, state, tell, wire, words, world
 from runner.recovery.account import Scale
 from runner.recovery.notify import notify

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner import credentials
 from runner.recovery import unit, wire, world
 from runner.until import Clock, Hopeless, TimedOut, until

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.recovery import cgroups, lock, state, world
 from runner.recovery.attempt import Past
 from runner.recovery.drivers import driver

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.journal import Journal, JournalError
 from runner.outcome import MEANINGS, Outcome, exit_code
 from runner.recovery import account, probe, recipe

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.until import RealClock, TimedOut, until
 
 NAME = "lock"

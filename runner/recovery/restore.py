@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 
-from preflight.proc import Ident
+from preflight.linux.proc import Ident
 from runner.recovery import world
 from runner.recovery.attempt import Attempt, Past, Residency, Served
 from runner.recovery.recipe import Recipe

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Protocol
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 
 
 @dataclass(frozen=True, slots=True)

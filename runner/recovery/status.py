@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
+from preflight.linux import proc
 from runner.files import publish
 from runner.journal import Journal, JournalError
 from runner.recovery import lock, probe, recipe, state

@@ -11,8 +11,8 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.recovery import world
 from runner.recovery.drivers import Driver
 from runner.recovery.recipe import Recipe

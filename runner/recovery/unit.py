@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 from runner.recovery.notify import notify
 from runner.until import RealClock

@@ -13,8 +13,8 @@ from typing import Any
 from jobs.errors import ConfigError, render
 from jobs.load import list_jobs
 from preflight.box import Box
-from preflight.host import StateDir
-from preflight.linux import LinuxBox
+from preflight.host.room import StateDir
+from preflight.linux.box import LinuxBox
 from preflight.verdict import BlastRadius, State, Verdict
 from runner import who, words
 from runner.journal import Journal, JournalError

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 from runner.until import Clock
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, Self
 
-from preflight import proc
+from preflight.linux import proc
 from runner.until import Clock, RealClock
 from runner.words import duration
 

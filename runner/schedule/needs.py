@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from preflight.check import Check
-from preflight.files import FileExists
-from preflight.gpu import GpuBudget
-from preflight.host import Binary
-from preflight.ports import PortOwner
-from preflight.shard_names import shard_name
-from preflight.shards import Shards
+from preflight.files.exists import FileExists
+from preflight.gpu.budget import GpuBudget
+from preflight.host.room import Binary
+from preflight.models.shard_names import shard_name
+from preflight.models.shards import Shards
+from preflight.ports.owner import PortOwner
 
 _BYTES = ("weights", "draft", "mmproj", "prompt")
 

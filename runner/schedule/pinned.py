@@ -7,8 +7,8 @@ from typing import Any
 from jobs.candidate import Resolved
 from jobs.job import Job
 from preflight.check import Check
+from preflight.files.pins import Pinned
 from preflight.given import Given
-from preflight.pins import Pinned
 from preflight.verdict import State
 from runner.production import Found
 from runner.schedule.pins import as_checks, at_its_path

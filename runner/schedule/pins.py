@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preflight.pins import Pin
+from preflight.files.pins import Pin
 from preflight.wording import size as in_words
 from runner.recovery.files import sync_directory
 from runner.who import named

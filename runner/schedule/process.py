@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from types import FrameType
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 from runner.until import RealClock, TimedOut, until
 

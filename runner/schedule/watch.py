@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.production import Found, survey
 from runner.recovery import lock, probe, recipe, world
 from runner.recovery.recipe import Recipe

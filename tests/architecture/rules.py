@@ -29,7 +29,7 @@ PRINTS = (
     "runner/recovery/command.py",  # the verbs that must work when nothing else imports
     "runner/recovery/__main__.py",
     "runner/demo/standin/",  # a program of its own, started as a child
-    "preflight/nvml.py",  # likewise
+    "preflight/linux/nvml.py",  # likewise
 )
 STARTS = (
     "runner/",
@@ -38,7 +38,7 @@ STARTS = (
 )
 ENDS = (
     "runner/",
-    "preflight/probe.py",  # its own child, when its time is over
+    "preflight/linux/probe.py",  # its own child, when its time is over
     "alerts/program.py",  # likewise
 )
 WAITS = ("runner/until.py",)
@@ -58,7 +58,7 @@ WAITING = {"time.sleep", "asyncio.sleep", "signal.sigtimedwait", "signal.sigwait
 RECOVERY_ROOTS = (
     "alerts.deliver",
     "alerts.plain",
-    "preflight.proc",
+    "preflight.linux.proc",
     "runner.__main__",
     "runner.entry",
     "runner.journal",
@@ -222,7 +222,7 @@ def tests_say_what_they_show(_path: str, tree: ast.Module) -> Iterator[Finding]:
 SOURCE_RULES: tuple[Rule, ...] = (
     only_some_start_processes,
     only_runner_ends_processes,
-    _confined("psutil", ("preflight/linux.py",)),
+    _confined("psutil", ("preflight/linux/box.py",)),
     _confined("telegram", ("alerts/telegram.py",)),
     _confined("apscheduler", ("runner/schedule/", "runner/schedule.py")),
     one_place_waits,

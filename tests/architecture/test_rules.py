@@ -137,7 +137,7 @@ BAD = [
     ("only_runner_ends_processes", "preflight/a.py", "import os\nos.kill(1, 15)"),
     ("only_runner_ends_processes", "jobs/a.py", "import os as o\no.killpg(1, 15)"),
     ("only_runner_ends_processes", "alerts/a.py", "def f():\n    import signal"),
-    ("psutil_is_confined", "preflight/ports.py", "import psutil"),
+    ("psutil_is_confined", "preflight/ports/owner.py", "import psutil"),
     ("psutil_is_confined", "runner/a.py", "from psutil import Process"),
     ("telegram_is_confined", "alerts/deliver.py", "from telegram.error import RetryAfter"),
     ("apscheduler_is_confined", "runner/run.py", "import apscheduler.triggers"),
@@ -161,7 +161,7 @@ BAD = [
 ]
 GOOD = [
     ("only_some_start_processes", "runner/candidate.py", "import subprocess"),
-    ("only_some_start_processes", "preflight/probe.py", "import subprocess"),
+    ("only_some_start_processes", "preflight/linux/probe.py", "import subprocess"),
     ("only_runner_ends_processes", "jobs/a.py", "def f(signal: str): return signal.upper()"),
     ("one_place_waits", "runner/until.py", "import time\ntime.sleep(1)"),
     ("one_place_waits", "runner/a.py", "import select\nselect.select([1], [], [], 0)"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from tests.cases.card import Card
 from tests.cases.conftest import HELD_MIB, script
 from tests.e2e.night import Json, Night, Ran

@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from preflight import proc
+from preflight.linux import proc
 from tests.cases.card import Card
 from tests.cases.conftest import script
 from tests.e2e.night import Night, get

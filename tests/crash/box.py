@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 from runner.settings import Settings, load_settings
 from runner.until import RealClock, TimedOut, until

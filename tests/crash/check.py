@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from preflight import proc
+from preflight.linux import proc
 from runner.audit import audit
 from runner.until import TimedOut
 from tests.crash import acts

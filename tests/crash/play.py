@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
+from preflight.linux import proc
 from runner import logs
 from runner.journal import JournalError
 from runner.outcome import USAGE

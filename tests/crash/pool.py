@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 from tests.crash import acts, apart, power, strace
 from tests.crash.box import Box

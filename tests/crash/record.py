@@ -6,7 +6,7 @@ import json
 import signal
 from pathlib import Path
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 from tests.crash.box import Box
 from tests.crash.cases import Case

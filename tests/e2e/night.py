@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from preflight import proc
+from preflight.linux import proc
 from runner.demo import models
 from runner.recovery import world
 from runner.settings import load_settings

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from tests.e2e.night import Night, Ran
 
 

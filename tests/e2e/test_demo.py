@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.demo.box import Box
 from runner.demo.notes import Notes
 from tests.e2e.night import RUNNER, Ran, Run

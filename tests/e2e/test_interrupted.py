@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import lock
 from tests.e2e.night import Night
 from tests.servers import soon

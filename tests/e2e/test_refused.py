@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.demo import models
 from tests.e2e.night import Night, Ran, get
 from tests.servers import STANDIN, Child, soon

@@ -7,19 +7,19 @@ from jobs.job import Job
 from jobs.machine import Around, box_checks, machine_checks
 from jobs.servers import LlamaCpp
 from jobs.servers.base import Command
-from preflight.activation import Activation
-from preflight.busy import Busy
 from preflight.check import Check
-from preflight.containers import Published
-from preflight.driver import GpuDriver
-from preflight.identity import GpuIdentity
-from preflight.leftover import Leftovers
-from preflight.limits import HostLimits
-from preflight.others import OthersAtWork
-from preflight.pressure import Quiet
-from preflight.ram import HostRam
-from preflight.stoptime import StopTime
-from preflight.timing import StaysUp
+from preflight.gpu.driver import GpuDriver
+from preflight.gpu.identity import GpuIdentity
+from preflight.host.limits import HostLimits
+from preflight.host.others import OthersAtWork
+from preflight.host.pressure import Quiet
+from preflight.host.ram import HostRam
+from preflight.host.timing import StaysUp
+from preflight.ports.activation import Activation
+from preflight.ports.containers import Published
+from preflight.ports.leftover import Leftovers
+from preflight.production.busy import Busy
+from preflight.production.stoptime import StopTime
 
 SERVER = "/opt/llama/llama-server"
 RECIPES: tuple[dict[str, Any], ...] = (

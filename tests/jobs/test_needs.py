@@ -7,19 +7,19 @@ from typing import Any
 from jobs.candidate import Resolved, resolve
 from jobs.needs import Known, checks_for
 from jobs.servers.base import Command
-from preflight.access import MayRead
 from preflight.check import Check
-from preflight.files import FileExists
-from preflight.fit import Learned
-from preflight.flags import Flags
-from preflight.gpu import GpuBudget
-from preflight.host import Binary, DiskSpace
-from preflight.ports import PortOwner
-from preflight.recorded import Record
-from preflight.roles import Roles
-from preflight.serves import ProductionServes
-from preflight.shards import Shards
-from preflight.unchanged import Unchanged
+from preflight.files.access import MayRead
+from preflight.files.exists import FileExists
+from preflight.files.recorded import Record
+from preflight.files.unchanged import Unchanged
+from preflight.gpu.budget import GpuBudget
+from preflight.host.flags import Flags
+from preflight.host.room import Binary, DiskSpace
+from preflight.models.fit import Learned
+from preflight.models.roles import Roles
+from preflight.models.shards import Shards
+from preflight.ports.owner import PortOwner
+from preflight.production.serves import ProductionServes
 from tests.jobs.test_candidate import LIVE, job
 from tests.jobs.test_load import DESIGN
 from tests.jobs.test_mistakes import OWN, TASK

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from preflight.ggml import BLOCKS
+from preflight.models.ggml import BLOCKS
 from tests.preflight.ggufs import Value, text, value
 
 WIDTH, INNER, LAYERS = 5120, 17_408, 64

@@ -7,9 +7,9 @@ import pytest
 
 from preflight.box import Box
 from preflight.check import Check
-from preflight.control import MayControl
-from preflight.files import FileExists
-from preflight.ports import PortOwner
+from preflight.files.exists import FileExists
+from preflight.ports.owner import PortOwner
+from preflight.production.control import MayControl
 from preflight.rings import FRESH_S, Gate, Looked, Pass, gate, look
 from preflight.verdict import BlastRadius, State, Verdict
 from tests.fakes import FakeBox, a_file, a_process, listens, missing

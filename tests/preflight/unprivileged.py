@@ -38,7 +38,7 @@ def _python() -> str | None:
             continue
         try:
             tried = subprocess.run(
-                _as_nobody(candidate, "-c", "import preflight.linux"),
+                _as_nobody(candidate, "-c", "import preflight.linux.box"),
                 env=_environment(),
                 cwd="/",
                 capture_output=True,

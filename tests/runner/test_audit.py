@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.audit import audit
 from runner.files import make_state_dir, write_json
 from runner.journal import Journal

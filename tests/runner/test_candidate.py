@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.servers.base import Command
-from preflight import proc
+from preflight.linux import proc
 from runner import candidate as candidates
 from runner.candidate import Candidate, CandidateFailed
 from runner.recovery.drive_process import SERVICE

@@ -1,8 +1,8 @@
 """The GPU after the stop: its memory is back, stays so, and what the job needs fits into it."""
 
 from preflight.box import Gpu, GpuProc, GpuReading
-from preflight.gpu import GpuBudget
-from preflight.ports import ExpectedOwner
+from preflight.gpu.budget import GpuBudget
+from preflight.ports.owner import ExpectedOwner
 from runner.gpu_memory import MEMORY_BACK_S, held_by, memory_back
 from tests.fakes import FakeBox, a_process
 from tests.fakes_runner import FakeClock

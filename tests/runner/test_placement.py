@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from preflight.box import Gpu, GpuProc, GpuReading
-from preflight.fit import Load
-from preflight.gpu import GpuBudget
+from preflight.gpu.budget import GpuBudget
+from preflight.models.fit import Load
 from runner.placement import Placement, expected
 from tests.fakes import FakeBox, a_model
 

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from preflight import proc, rings
+from preflight import rings
 from preflight.box import Gpu, GpuProc, GpuReading
-from preflight.busy import Busy
-from preflight.linux import LinuxBox
+from preflight.linux import proc
+from preflight.linux.box import LinuxBox
+from preflight.production.busy import Busy
 from preflight.rings import Gate
 from preflight.verdict import State
 from runner import production

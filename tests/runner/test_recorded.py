@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from preflight.box import GpuReading, Neighbour
-from preflight.fit import Learned
-from preflight.unchanged import Unchanged, Watched
+from preflight.files.unchanged import Unchanged, Watched
+from preflight.models.fit import Learned
 from preflight.verdict import State, Verdict
 from runner import learned, recorded
 from tests.fakes import FakeBox, a_file, missing

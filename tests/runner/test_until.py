@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 from runner.until import Hopeless, RealClock, Stopped, TimedOut, rest, until
 from tests.fakes_runner import FakeClock

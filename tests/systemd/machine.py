@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 from tests.servers import soon
 

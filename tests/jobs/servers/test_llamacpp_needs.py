@@ -8,7 +8,7 @@ from jobs.servers.base import Command
 from jobs.servers.llamacpp import LlamaCpp
 from jobs.servers.llamacpp_memory import told, without_gpu
 from jobs.servers.llamacpp_needs import Words, flag_check, load, roles
-from preflight.fit import Learned, Load
+from preflight.models.fit import Learned, Load
 
 SERVER = "/opt/llama/llama-server"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jobs.load import load_job
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.demo import parts, servers
 from runner.demo.box import JOB, Box, CannotPlay
 from runner.demo.notes import NAME, Notes

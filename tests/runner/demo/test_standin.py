@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.demo import models
 from tests.servers import PINNED, STANDIN, Child, llama_server, needs_llama_server, soon
 

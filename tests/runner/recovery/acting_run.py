@@ -16,7 +16,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import keeper, lock, recipe, state
 from runner.recovery.drivers import driver
 from runner.recovery.recipe import Owed

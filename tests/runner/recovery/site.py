@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.recovery import cgroups, keeper, probe, recipe, state, world
 from runner.recovery.drive_process import SERVICE
 from runner.recovery.drivers import driver

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import drive_command, probe
 from runner.recovery.drive_process import SERVICE
 from runner.recovery.drive_systemd import SystemdDriver, _seconds

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery.recover import recover
 from tests.runner.recovery.site import Site
 from tests.servers import free_port

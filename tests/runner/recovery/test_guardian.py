@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.journal import Journal
 from runner.recovery import cgroups, recipe, recover, state, wire
 from runner.recovery.recipe import Recipe

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import keeper, wire
 from runner.recovery.keeper import Keeper, KeeperGone
 from runner.until import RealClock

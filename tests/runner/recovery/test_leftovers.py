@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import cgroups, leftovers
 from runner.recovery.drivers import driver
 from tests.runner.recovery.site import Site, gone, kill, stop

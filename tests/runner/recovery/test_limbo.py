@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.files import make_state_dir, write_json
 from runner.journal import Journal
 from runner.recovery.limbo import close_dead

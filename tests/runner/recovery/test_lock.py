@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import lock
 from tests.runner.recovery.site import Site, kill, stop, until_says
 from tests.servers import soon

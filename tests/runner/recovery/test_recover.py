@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.journal import Journal
 from runner.recovery import lock, recipe, recover, settle, state
 from runner.recovery.drivers import driver

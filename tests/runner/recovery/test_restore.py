@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.recovery import attempt, restore, sameness
 from runner.recovery.attempt import Attempt, Past, Served
 from runner.recovery.drivers import driver

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from preflight import proc
-from preflight.proc import Ident
+from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.recovery import stop as stopping
 from runner.recovery import world
 from runner.recovery.drivers import driver

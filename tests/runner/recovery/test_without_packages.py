@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import keeper, lock, recipe, state, wire
 from tests.runner.recovery.site import Site, gone, kill, until_says
 from tests.servers import soon

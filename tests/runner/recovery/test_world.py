@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 from runner.recovery.notify import notify
 from tests.runner.recovery.site import Site, kill, until_says
@@ -118,7 +118,7 @@ def test_what_escapes_becomes_the_subreapers_child(site: Site) -> None:
 
 REAPS = """
 import os, subprocess
-from preflight import proc
+from preflight.linux import proc
 from runner.recovery import world
 from runner.until import RealClock, until
 world.become_subreaper()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from preflight.linux import LinuxBox
-from preflight.pins import Pinned
+from preflight.files.pins import Pinned
+from preflight.linux.box import LinuxBox
 from preflight.verdict import State
 from runner.recovery.pins import put_back
 from runner.schedule import pins

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from preflight import proc
+from preflight.linux import proc
 from runner.journal import Journal
 from runner.schedule.ledger import Ledger
 from runner.schedule.slots import State

@@ -1,0 +1,184 @@
+"""Split models: every file of the set, whole, and of this set."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from preflight.box import TIMEOUT, FileFact, GgufFact
+from preflight.linux.box import LinuxBox
+from preflight.models.shards import Shards
+from preflight.rings import look
+from preflight.verdict import State, Verdict
+from tests.fakes import FakeBox, a_file, a_model
+from tests.preflight.ggufs import gguf, write_shards
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[LinuxBox]:
+    """This machine."""
+    with LinuxBox() as here:
+        yield here
+
+
+def shards(box: FakeBox | LinuxBox, path: str | Path) -> Verdict:
+    """The answer about one set of shards."""
+    return look([Shards(path=str(path))], box).verdicts[0]
+
+
+def test_all_shards_of_a_set_are_wanted(box: LinuxBox, tmp_path: Path) -> None:
+    """The first one is given, and every other follows from its name."""
+    first, *_ = write_shards(tmp_path, "big", 3)
+    verdict = shards(box, first)
+    assert verdict.state is State.PASS
+    assert "all 3 are there" in verdict.found
+
+
+def test_a_missing_shard_is_named(box: LinuxBox, tmp_path: Path) -> None:
+    """Case: part one exists, so a plain test of existence would pass."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    second.unlink()
+    verdict = shards(box, first)
+    assert verdict.state is State.FAIL
+    assert "1 of 3 is missing: big-00002-of-00003.gguf" in verdict.found
+    assert any(str(second) in said for said in verdict.evidence)
+
+
+def test_shards_that_were_merged_are_a_hint_only(box: LinuxBox, tmp_path: Path) -> None:
+    """The incident: 33 shards became one file, which is not what the job names."""
+    for path in write_shards(tmp_path, "big", 33):
+        path.unlink()
+    (tmp_path / "big.gguf").write_bytes(gguf())
+    verdict = shards(box, tmp_path / "big-00001-of-00033.gguf")
+    assert verdict.state is State.FAIL
+    assert "33 of 33 are missing" in verdict.found
+    assert any("beside it now: big.gguf" in said for said in verdict.evidence)
+
+
+def test_another_shard_than_the_first_is_refused(box: LinuxBox, tmp_path: Path) -> None:
+    """The server would refuse it too, after production was stopped."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    verdict = shards(box, second)
+    assert verdict.state is State.FAIL
+    assert str(first) in verdict.remedy
+
+
+def test_a_renamed_shard_is_recognised(box: LinuxBox, tmp_path: Path) -> None:
+    """Under another name the server cannot derive the rest of the set."""
+    first, *_ = write_shards(tmp_path, "big", 3)
+    renamed = first.rename(tmp_path / "mine.gguf")
+    assert "is shard 1 of 3 under another name" in shards(box, renamed).found
+
+
+def test_a_shard_of_another_set_is_recognised(box: LinuxBox, tmp_path: Path) -> None:
+    """Right name, wrong file: it counts itself differently."""
+    _, other, _ = write_shards(tmp_path, "other", 3)
+    first, _, third = write_shards(tmp_path, "big", 3)
+    other.replace(third)
+    verdict = shards(box, first)
+    assert (verdict.id, verdict.state) == ("file.gguf", State.FAIL)
+    assert "big-00003-of-00003.gguf says that it is shard 2 of 3" in verdict.found
+
+
+def test_sets_that_were_mixed_are_recognised_by_their_tensors(tmp_path: Path) -> None:
+    """The first shard promises more tensors than there are."""
+    paths = [str(path) for path in write_shards(tmp_path, "big", 2)]
+    box = FakeBox().has(*(a_file(path) for path in paths))
+    for number, path in enumerate(paths):
+        keys = {"split.no": number, "split.count": 2, "split.tensors.count": 9}
+        box.headers[path] = GgufFact(path, keys=keys)
+    box.models[paths[0]] = a_model(tensors=8)
+    verdict = shards(box, paths[0])
+    assert verdict.state is State.FAIL
+    assert "hold 8 tensors, and say that there are 9" in verdict.found
+
+
+def test_one_whole_file_is_no_set(box: LinuxBox, tmp_path: Path) -> None:
+    """A model that was never split needs no shards."""
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf())
+    assert shards(box, path).state is State.PASS
+
+
+def test_an_empty_shard_is_told_by_its_name(box: LinuxBox, tmp_path: Path) -> None:
+    """All are there, and one of them is nothing."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    second.write_bytes(b"")
+    assert "big-00002-of-00003.gguf is empty" in shards(box, first).found
+
+
+def test_a_cut_shard_is_told_by_its_name(box: LinuxBox, tmp_path: Path) -> None:
+    """Each shard's own header says how long it has to be."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    second.write_bytes(second.read_bytes()[:-8])
+    assert "big-00002-of-00003.gguf is short by 8 bytes" in shards(box, first).found
+
+
+def test_metadata_of_the_wrong_type_is_no_crash() -> None:
+    """Keys are as hostile as everything else in the file."""
+    path = "/m/big-00001-of-00002.gguf"
+    other = "/m/big-00002-of-00002.gguf"
+    box = FakeBox().has(a_file(path), a_file(other))
+    box.headers[path] = GgufFact(path, keys={"split.no": "zero", "split.count": [2]})
+    assert shards(box, path).state is State.FAIL
+
+
+def test_shards_on_a_dead_mount_take_one_deadline_and_not_thirty_three() -> None:
+    """After the first one that hangs nobody asks for the others."""
+    path = "/nfs/big-00001-of-00033.gguf"
+    hung = FileFact("", fault=TIMEOUT, said="no answer within 10 s")
+
+    class Hung(FakeBox):
+        def files(self, paths: object, *, within: float) -> tuple[FileFact, ...]:
+            del within
+            return tuple(replace(hung, path=name) for name in paths)
+
+    verdict = shards(Hung(), path)
+    assert verdict.state is State.UNKNOWN
+    assert "no answer within 10 s" in verdict.found
+
+
+def test_a_tensor_that_is_there_twice_gives_a_mixed_set_away(box: LinuxBox, tmp_path: Path) -> None:
+    """Every shard counts itself rightly, and one of them is of another cut of the same model."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    keys = {"split.no": 1, "split.count": 3, "split.tensors.count": 3}
+    second.write_bytes(gguf(keys, {"blk.0.weight": 16}))
+    verdict = shards(box, first)
+    assert verdict.state is State.FAIL
+    assert "blk.0.weight is in more than one of the shards" in verdict.found
+
+
+def test_shards_that_disagree_on_their_number_of_tensors_are_mixed(
+    box: LinuxBox, tmp_path: Path
+) -> None:
+    """Each of them says how many there are in all."""
+    first, second, _ = write_shards(tmp_path, "big", 3)
+    keys = {"split.no": 1, "split.count": 3, "split.tensors.count": 40}
+    second.write_bytes(gguf(keys, {"blk.1.weight": 16}))
+    assert "the shards disagree on how many tensors there are: 3, 40" in shards(box, first).found
+
+
+def test_a_set_that_cannot_be_put_together_is_unknown() -> None:
+    """The file system stopped answering in between."""
+    path = "/m/big-00001-of-00002.gguf"
+    other = "/m/big-00002-of-00002.gguf"
+    box = FakeBox().has(a_file(path), a_file(other))
+    for number, name in enumerate((path, other)):
+        box.headers[name] = GgufFact(name, keys={"split.no": number, "split.count": 2})
+    box.models[path] = a_model(fault="EIO", said="Input/output error")
+    verdict = shards(box, path)
+    assert verdict.state is State.UNKNOWN
+    assert "Input/output error" in verdict.found
+
+
+def test_an_odd_shard_is_a_warning_and_the_others_are_looked_at(
+    box: LinuxBox, tmp_path: Path
+) -> None:
+    """Bytes behind the last tensor do not hide that a later shard is cut."""
+    first, _, third = write_shards(tmp_path, "big", 3)
+    first.write_bytes(first.read_bytes() + bytes(100))
+    verdict = shards(box, first)
+    assert (verdict.id, verdict.state) == ("file.gguf", State.WARN)
+    third.write_bytes(third.read_bytes()[:-8])
+    assert shards(box, first).state is State.FAIL
