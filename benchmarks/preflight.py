@@ -90,7 +90,7 @@ def nvml_double(directory: Path) -> bool:
     compiler = shutil.which("cc")
     if compiler is None:
         return False
-    source = ROOT / "tests" / "preflight" / "nvml_double.c"
+    source = ROOT / "tests" / "preflight" / "linux" / "nvml_double.c"
     library = directory / "libnvidia-ml.so.1"
     subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source], check=True)
     (directory / "gpus").write_text(
