@@ -6,14 +6,13 @@ silent half-way is given as long again); whoever wants to leave earlier ends the
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import httpx
 
 from jobs import wire
 from jobs.corpus import endless
-from jobs.evidence import now
 from jobs.request import Request
 from jobs.samples import Sample
 from jobs.servers.base import Answer, Asked, Server
@@ -57,7 +56,7 @@ class Asker:
         try:
             prompt = self._prompt(request)
         except ValueError as error:
-            return replace(_blank(request), valid=False, why=str(error))
+            return Sample.of(request).invalid(str(error))
         asked = self._server.asked(
             prompt,
             temperature=request.temperature,
@@ -71,7 +70,7 @@ class Asker:
         wall_ms = (time.monotonic() - sent) * 1000
         answer = self._server.answer(reply.events)
         depth = len(prompt) if not isinstance(prompt, str) else None
-        sample = _filled_in(_blank(request), answer, depth)
+        sample = _filled_in(Sample.of(request), answer, depth)
         sample = replace(sample, wall_ms=wall_ms, ttft_ms=reply.first_ms)
         wrong = reply.wrong or _fault(sample, embedding=self._server.serves != "chat")
         return replace(sample, valid=not wrong, why=wrong)
@@ -193,34 +192,9 @@ def send(
     return Asker(server, base_url, api_key=api_key).send(request, deadline_s=deadline_s)
 
 
-def _blank(request: Request) -> Sample:
-    return Sample(
-        arm=request.arm,
-        request=request.id,
-        temperature=request.temperature,
-        prompt=request.prompt,
-        fill=request.fill,
-        asked=request.max_tokens,
-        warmup=request.warmup,
-        at=now(),
-    )
-
-
 def _filled_in(sample: Sample, answer: Answer, depth: int | None) -> Sample:
-    return replace(
-        sample,
-        depth=depth,
-        prompt_n=answer.prompt_n,
-        prompt_ms=answer.prompt_ms,
-        cache_n=answer.cache_n,
-        predicted_n=answer.predicted_n,
-        predicted_ms=answer.predicted_ms,
-        drafted=answer.drafted,
-        accepted=answer.accepted,
-        finish=answer.finish,
-        text=answer.text[:_KEPT_TEXT],
-        truncated=answer.truncated,
-    )
+    said = asdict(answer) | {"text": answer.text[:_KEPT_TEXT]}
+    return replace(sample, depth=depth, **said)
 
 
 def _fault(sample: Sample, *, embedding: bool) -> str:

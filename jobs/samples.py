@@ -1,7 +1,11 @@
 """One measured reply with its raw counts. Rates are always computed here, never read from a server."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Self
+
+from jobs.evidence import now
+from jobs.request import Request
 
 _BOS = 64  # tokens of a prompt that a cache may hold without having held the prompt
 _BOS_SHARE = 0.01
@@ -42,6 +46,24 @@ class Sample:
     valid: bool = True
     why: str = ""
     at: str = ""
+
+    @classmethod
+    def of(cls, request: Request) -> Self:
+        """What is known of a reply before it comes; its time is now."""
+        return cls(
+            arm=request.arm,
+            request=request.id,
+            temperature=request.temperature,
+            prompt=request.prompt,
+            fill=request.fill,
+            asked=request.max_tokens,
+            warmup=request.warmup,
+            at=now(),
+        )
+
+    def invalid(self, why: str) -> Self:
+        """The same, counting for nothing."""
+        return replace(self, valid=False, why=why)
 
     def to_json(self) -> dict[str, object]:
         """The sample as plain JSON, with its rates."""

@@ -236,18 +236,7 @@ class _Session:
         except Hopeless as error:
             raise CandidateFailed(error.reason) from error
         except TimedOut:
-            return Sample(
-                arm=request.arm,
-                request=request.id,
-                temperature=request.temperature,
-                prompt=request.prompt,
-                fill=request.fill,
-                asked=request.max_tokens,
-                warmup=request.warmup,
-                valid=False,
-                why=f"no answer within {within:g} s",
-                at=stamp(),
-            )
+            return Sample.of(request).invalid(f"no answer within {within:g} s")
         return sample
 
     def _keep(self, sample: Sample) -> None:
