@@ -13,13 +13,13 @@ from alerts.message import Alert, DeliveryError
 from preflight.box import Box
 from runner import learned, logs, public, recorded
 from runner.delivery import flush
-from runner.journal import Journal, JournalBusy, JournalError
+from runner.journal import Journal, JournalError
 from runner.measure import log_name
 from runner.obligation import Obligation
 from runner.outcome import Outcome
 from runner.recovery import recipe, status
 from runner.recovery.account import Scale
-from runner.recovery.files import free_reserve
+from runner.recovery.tell import made_room
 from runner.report.alert import alert_body
 from runner.report.files import write_result
 from runner.report.headline import headline
@@ -127,10 +127,8 @@ def _with_reserve(state_dir: Path, write: Callable[[], None]) -> None:
     """Write; on a full disk once more with the space that was kept back for this."""
     try:
         write()
-    except JournalBusy:
-        raise
-    except JournalError:
-        if not free_reserve(state_dir):
+    except JournalError as error:
+        if not made_room(state_dir, error):
             raise
         log.warning("the journal could not be written; the reserve space is given up for it")
         write()

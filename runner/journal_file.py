@@ -13,12 +13,14 @@ from pathlib import Path
 
 from runner import __version__
 from runner.files import make_state_dir
+from runner.recovery.files import FULL
 from runner.until import RealClock, TimedOut, until
 
 NAME = "journal.db"
 BUSY_S = 5.0
 _ALWAYS_CHECKED_BYTES = 64 * 1024 * 1024
 _DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
+_NO_ROOM = "the disk is full → free some space, then try again"
 
 _STEPS = (
     """
@@ -140,6 +142,10 @@ class JournalBusy(JournalError):
     """Another process holds the journal; it may let go of it later."""
 
 
+class JournalFull(JournalError):
+    """The disk has no room for what is to be written."""
+
+
 def connect(state_dir: Path) -> tuple[sqlite3.Connection, str | None]:
     """Open the journal for writing, made or migrated as needed; a damaged one is moved aside.
 
@@ -151,6 +157,8 @@ def connect(state_dir: Path) -> tuple[sqlite3.Connection, str | None]:
         make_state_dir(state_dir)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
+        if error.errno in FULL:
+            raise JournalFull(f"{path}: {_NO_ROOM}") from error
         raise JournalError(f"{path}: {error.strerror}{whose(state_dir)}") from error
     try:
         return _prepared(path), None
@@ -192,14 +200,16 @@ def connect_read_only(state_dir: Path) -> sqlite3.Connection:
 
 def failure(error: sqlite3.Error, path: Path) -> JournalError:
     """A database error as ours, with a sentence that says what to do."""
-    busy = (getattr(error, "sqlite_errorname", "") or "").startswith("SQLITE_BUSY")
-    return (JournalBusy if busy else JournalError)(_said(error, path))
+    name = getattr(error, "sqlite_errorname", "") or ""
+    kinds = {"SQLITE_BUSY": JournalBusy, "SQLITE_LOCKED": JournalBusy, "SQLITE_FULL": JournalFull}
+    kind = next((kinds[one] for one in kinds if name.startswith(one)), JournalError)
+    return kind(_said(error, path))
 
 
 def _said(error: sqlite3.Error, path: Path) -> str:
     name = getattr(error, "sqlite_errorname", "") or ""
     if name.startswith("SQLITE_FULL"):
-        return f"{path}: the disk is full → free some space, then try again"
+        return f"{path}: {_NO_ROOM}"
     if name.startswith("SQLITE_BUSY"):
         return f"{path}: another process has held it for {BUSY_S:g} s → see `runner status`"
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):

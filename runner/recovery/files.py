@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -12,6 +13,9 @@ from pathlib import Path
 RESERVE = "reserve"
 OUTBOX_LOCK = "outbox.lock"
 _RESERVED = 1 << 20
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_ROOM_NEEDED = 256 * 1024
+"""What an outcome with its alert needs at most in the journal, its log and its index."""
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
@@ -93,10 +97,33 @@ def reserve(state_dir: Path) -> None:
         os.close(fd)
 
 
-def free_reserve(state_dir: Path) -> bool:
-    """Give that space back; False where there is none."""
+def free_reserve(state_dir: Path, *, sure: bool = False) -> bool:
+    """Give that space back where the disk is full; False where it is not, or nothing is kept back.
+
+    Unless the caller is `sure` the disk itself is asked: on a full one SQLite also reports an index
+    that cannot be opened or a file that cannot be read.
+    """
+    if not sure and not _is_full(state_dir):
+        return False
     try:
         os.unlink(state_dir / RESERVE)
     except OSError:
         return False
     return True
+
+
+def _is_full(state_dir: Path) -> bool:
+    """Whether no more can be written there: a quota has no other way of being seen."""
+    trial = state_dir / f".room.{os.getpid()}"
+    try:
+        fd = os.open(trial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        return error.errno in FULL
+    try:
+        os.unlink(trial)  # at once: nothing of it is left, whatever comes
+        os.posix_fallocate(fd, 0, _ROOM_NEEDED)
+    except OSError as error:
+        return error.errno in FULL
+    finally:
+        os.close(fd)
+    return False

@@ -231,7 +231,7 @@ class Guardian:
         return Scale.of(self._clock, self._owed.timezone)
 
     def _say(self, alert: Alert) -> None:
-        self._apart.do(lambda: tell.post(self._state_dir, self._owed, alert))
+        self._apart.do(lambda: tell.post(self._state_dir, self._owed, alert, clock=self._clock))
 
     def _going_down(self) -> bool:
         return bool(_SIGNALS) and world.shutting_down()

@@ -47,7 +47,12 @@ def recover(
     if owed is None:
         return Recovered("nothing", "nothing is owed")
     if hung := end_hung_holder(state_dir, owed, clock):
-        post(state_dir, owed, words.unkillable(owed, hung, Scale.of(clock, owed.timezone)))
+        post(
+            state_dir,
+            owed,
+            words.unkillable(owed, hung, Scale.of(clock, owed.timezone)),
+            clock=clock,
+        )
     since = Scale.of(clock, owed.timezone).iso(clock.now()) or ""
     label = lock.recovery_of(owed.run)
     try:

@@ -214,7 +214,7 @@ class _Settling:
         if event == "failed" and self._clock.now() - self._round_began >= TOLD_EARLY_S:
             scale = Scale.of(self._clock, self._owed.timezone)
             alert = words.trying(self._owed, detail, self._known, scale)
-            self._apart.do(lambda: post(self._state_dir, self._owed, alert))
+            self._apart.do(lambda: post(self._state_dir, self._owed, alert, clock=self._clock))
 
     def _why_not_now(self) -> str | None:
         """Why a restore must end: the machine goes down, or a person has taken the debt over."""

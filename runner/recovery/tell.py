@@ -1,7 +1,7 @@
 """Writes down how a dead run ended, and tells a person; each step goes on without the one before.
 
 With a journal the alert is an outbox row, written with the outcome in one transaction. Without one
-(full disk, corrupt, newer, locked) it is sent straight away: twice is allowed, never is not.
+(full disk, read-only, newer, locked) it is sent straight away: twice is allowed, never is not.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from alerts.deliver import deliver_all
 from alerts.message import Alert, DeliveryError
 from runner import public
 from runner.journal import Journal, JournalError
+from runner.journal_file import JournalBusy, JournalFull
 from runner.recovery import unit, words
 from runner.recovery.account import Scale
 from runner.recovery.files import alone, free_reserve
 from runner.recovery.recipe import Owed
+from runner.recovery.told import Told
 from runner.until import Clock
 
 DELIVER_WITHIN_S = 20.0
@@ -72,15 +74,27 @@ def tell(
                 with contextlib.suppress(JournalError, OSError):
                     public.show_history(state_dir, journal)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, a person is told
-            if free_reserve(state_dir):
-                continue  # a full disk has room for this now
+            if made_room(state_dir, error):
+                continue
             because = f"the journal cannot be used: {error}"
         else:
+            Told(state_dir).forget(f"{owed.run}:")
             return news
         # no outbox; and when the machine goes down there is no time to send anything
-        if known.get("told") == news or (not shutdown and _send_now(owed, alert, because)):
+        past = known.get("told") == news
+        if past or (not shutdown and _past_it(state_dir, owed, alert, because, clock)):
             return news
         return None
+
+
+def made_room(state_dir: Path, error: Exception) -> bool:
+    """Whether a write that failed like this may succeed now: a full disk has got its reserve back.
+
+    What another process holds, or what may not be written, needs no room.
+    """
+    if isinstance(error, JournalBusy):
+        return False
+    return free_reserve(state_dir, sure=isinstance(error, JournalFull))
 
 
 def _write(
@@ -121,13 +135,13 @@ def _body(alert: Alert) -> Json:
     }
 
 
-def post(state_dir: Path, owed: Owed, alert: Alert) -> None:
+def post(state_dir: Path, owed: Owed, alert: Alert, *, clock: Clock) -> None:
     """Tell of something on the way, once a key: into the outbox where there is one, and deliver."""
     try:
         with Journal.open(state_dir) as journal:
             journal.post(alert.key, _body(alert), owed.run)
     except Exception as error:  # noqa: BLE001 - as in `tell`
-        _send_now(owed, alert, f"the journal cannot be used: {error}")
+        _past_it(state_dir, owed, alert, f"the journal cannot be used: {error}", clock)
     else:
         deliver(state_dir, owed)
 
@@ -161,6 +175,17 @@ def flush(journal: Journal, specs: list[Json]) -> None:
         mark_failed=journal.failed,
         within=DELIVER_WITHIN_S,
     )
+
+
+def _past_it(state_dir: Path, owed: Owed, alert: Alert, because: str, clock: Clock) -> bool:
+    """Tell without an outbox, unless that was done a short while ago; whether somebody was told."""
+    told = Told(state_dir)
+    if not told.due(alert.key, clock.now()):
+        return True
+    if not _send_now(owed, alert, because):
+        return False
+    told.note(alert.key, clock.now(), because)
+    return True
 
 
 def _send_now(owed: Owed, alert: Alert, because: str) -> bool:

@@ -6,13 +6,14 @@ import pytest
 
 from runner.closing import _with_reserve
 from runner.journal import JournalBusy, JournalError
+from runner.journal_file import JournalFull
 from runner.recovery.files import RESERVE, reserve
 
 
 def full_until_freed(state_dir: Path, written: list[str]) -> None:
     """A write that has room only once the reserve is gone."""
     if (state_dir / RESERVE).exists():
-        raise JournalError("the disk is full")
+        raise JournalFull("the disk is full")
     written.append("outcome")
 
 
@@ -28,9 +29,9 @@ def test_without_a_reserve_the_fault_is_told(tmp_path: Path) -> None:
     """There is nothing to give up: whoever closes the run tells without the journal."""
 
     def full() -> None:
-        raise JournalError("the disk is full")
+        raise JournalFull("the disk is full")
 
-    with pytest.raises(JournalError):
+    with pytest.raises(JournalFull):
         _with_reserve(tmp_path, full)
 
 
@@ -43,6 +44,18 @@ def test_a_journal_that_others_hold_keeps_the_reserve(tmp_path: Path) -> None:
 
     with pytest.raises(JournalBusy):
         _with_reserve(tmp_path, busy)
+    assert (tmp_path / RESERVE).exists()
+
+
+def test_a_journal_that_may_not_be_written_keeps_the_reserve(tmp_path: Path) -> None:
+    """A newer format, a lost permission: the disk has room, and space helps nobody there."""
+    reserve(tmp_path)
+
+    def refused() -> None:
+        raise JournalError("attempt to write a readonly database")
+
+    with pytest.raises(JournalError):
+        _with_reserve(tmp_path, refused)
     assert (tmp_path / RESERVE).exists()
 
 

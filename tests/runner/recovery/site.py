@@ -25,6 +25,7 @@ from runner.recovery.drive_process import SERVICE
 from runner.recovery.drivers import driver
 from runner.recovery.keeper import Keeper
 from runner.recovery.recipe import Owed, Recipe
+from runner.recovery.told import Told
 from runner.until import RealClock
 from tests.fakes_runner import HastyClock
 from tests.servers import STANDIN, free_port, soon
@@ -239,6 +240,9 @@ class Site:
 
     def end(self) -> None:
         """End everything that belongs to this test."""
+        for state_dir in (self.state_dir, self.room / "disk"):
+            for file in Told(state_dir).files:
+                file.unlink(missing_ok=True)
 
         def ended() -> bool | None:
             left = set(world.identified(self.marked)) | {

@@ -15,6 +15,7 @@ from preflight.linux import proc
 from runner.journal import Journal
 from runner.recovery import lock, recipe, recover, settle, state
 from runner.recovery.drivers import driver
+from runner.recovery.files import RESERVE
 from runner.recovery.recipe import Owed
 from runner.recovery.recover import Recovered
 from tests.fakes_runner import FakeClock
@@ -271,6 +272,7 @@ def test_a_journal_that_another_process_locks_delays_the_telling_only(site: Site
     assert site.serves(one)
     assert len(site.told()) == 1
     assert "the journal cannot be used" in site.alerts.read_text()
+    assert (site.state_dir / RESERVE).exists()  # the disk is not full: space helps nobody here
 
 
 def test_a_corrupt_journal_is_laid_aside(site: Site) -> None:
@@ -292,6 +294,7 @@ def test_the_journal_of_a_newer_runner_is_left_alone(site: Site) -> None:
     assert recovers(site).state == "closed"
     assert len(site.told()) == 1
     assert "newer" in site.alerts.read_text()
+    assert (site.state_dir / RESERVE).exists()
 
 
 def test_production_serves_but_nobody_can_be_told_the_debt_stays_open(site: Site) -> None:

@@ -17,6 +17,7 @@ from runner.recovery.account import Scale
 from runner.recovery.attempt import Served
 from runner.recovery.files import alone
 from runner.recovery.tell import Apart, deliver, post, tell
+from runner.recovery.told import Told
 from tests.fakes_runner import FakeClock
 from tests.runner.recovery.site import Site
 
@@ -107,7 +108,7 @@ def test_something_on_the_way_is_told_once(site: Site) -> None:
     scale = Scale.of(FakeClock())
     alert = words.trying(owed, {"service": "llm", "why": "out of memory"}, {}, scale)
     for _ in range(2):
-        post(site.state_dir, owed, alert)
+        post(site.state_dir, owed, alert, clock=site.clock)
     assert site.told() == ["DOWN · llm did not start at once · trying on"]
     assert "out of memory" in site.alerts.read_text()
 
@@ -165,8 +166,11 @@ else:
                     filler.write(bytes(size))
             except OSError:
                 pass
-done = recover.recover(room, clock=HastyClock())
-print(json.dumps({"state": done.state, "said": done.said, "left": (room / recipe.NAME).exists()}))
+for _ in range(1 + sys.argv.count("again")):
+    done = recover.recover(room, clock=HastyClock())
+kept = (room / "reserve").exists()
+left = (room / recipe.NAME).exists()
+print(json.dumps({"state": done.state, "said": done.said, "left": left, "kept": kept}))
 """
 
 
@@ -218,6 +222,66 @@ def test_on_a_disk_that_became_read_only_production_comes_back(site: Site) -> No
     assert "cannot be removed" in done["said"]
     assert site.serves(site.recipe())
     assert "the journal cannot be used" in site.alerts.read_text()
+
+
+def test_on_a_read_only_disk_a_look_each_half_minute_tells_once(site: Site) -> None:
+    """Each look is a process of its own, and none of them can write down that it told."""
+    done = small_disk(site, "read-only", "again", "again")
+    assert (done["state"], done["left"], done["kept"]) == ("closed", True, True)
+    assert len(site.told()) == 1
+
+
+@pytest.mark.parametrize("later", [3599.0, 3600.0])
+def test_what_is_told_past_the_journal_is_told_again_ever_more_rarely(
+    site: Site, later: float
+) -> None:
+    """After an hour, six, and then every day: never at each look, and never for the last time."""
+    told = Told(site.state_dir)
+    assert told.due("run:back", 100.0)
+    assert told.note("run:back", 100.0, "the journal cannot be used")
+    assert told.due("run:back", 100.0 + later) == (later >= 3600)
+    assert told.due("run:down:0:0", 100.0)  # what is new is told at once
+    assert told.due("run:back", 50.0)  # another boot
+    told.note("run:back", 3700.0, "still")
+    assert not told.due("run:back", 3700.0 + later)
+    assert told.due("run:back", 3700.0 + 6 * 3600)
+    for times in range(5):
+        told.note("run:back", 30000.0 + times, "still")
+    assert not told.due("run:back", 30004.0 + 23 * 3600)
+    assert told.due("run:back", 30004.0 + 24 * 3600)
+    assert told.all()["run:back"]["since"] == 100.0
+    told.forget("run:")
+    assert told.all() == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"run:back": {"at": "x"}}', b'{"run:back": 1}'])
+def test_nobody_is_silenced_by_nonsense(site: Site, content: bytes) -> None:
+    """What cannot be read was not told."""
+    told = Told(site.state_dir)
+    told.note("run:back", 100.0, "why")
+    for file in told.files:
+        if file.exists():
+            file.write_bytes(content)
+    assert told.due("run:back", 101.0)
+    assert told.note("run:back", 101.0, "why")
+    assert not told.due("run:back", 102.0)
+
+
+def test_nobody_is_silenced_by_another_user_or_a_link(site: Site) -> None:
+    """The room is everybody's: only a file of our own counts."""
+    told = Told(site.state_dir)
+    told.note("run:back", 100.0, "why")
+    (file,) = [one for one in told.files if one.exists()]
+    elsewhere = site.room / "elsewhere"
+    elsewhere.write_bytes(file.read_bytes())
+    file.unlink()
+    file.symlink_to(elsewhere)
+    assert told.due("run:back", 101.0)
+    told.note("run:back", 101.0, "why")
+    assert not file.is_symlink()
+    if os.getuid() == 0:
+        os.chown(file, 12345, 12345)
+        assert told.due("run:back", 102.0)
 
 
 def test_a_mailer_is_used_by_the_recovery_too(site: Site) -> None:
