@@ -1,7 +1,6 @@
 """Boxes on which the faults of other people are played: real processes, the real runner, small fakes."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,16 +24,6 @@ def program(path: Path, name: str, **environment: str) -> Path:
     path.write_text(f'#!/bin/sh\n{said} exec {" ".join(script(name))} "$@"\n')
     path.chmod(0o755)
     return path
-
-
-@pytest.fixture
-def night(tmp_path: Path) -> Iterator[Night]:
-    """A box without production."""
-    box = Night(tmp_path / "box")
-    try:
-        yield box
-    finally:
-        box.close()
 
 
 @pytest.fixture

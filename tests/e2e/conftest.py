@@ -1,22 +1,11 @@
 """Real boxes, real servers and the real runner: what the end-to-end tests are made of."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from runner.demo import models, parts
 from tests.e2e.night import Night
-
-
-@pytest.fixture
-def night(tmp_path: Path) -> Iterator[Night]:
-    """A box with one service of the stand-in that serves, and the job `night`."""
-    box = Night(tmp_path / "box")
-    try:
-        yield box
-    finally:
-        box.close()
 
 
 @pytest.fixture

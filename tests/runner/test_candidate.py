@@ -2,8 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
 import pytest
 
@@ -14,27 +13,10 @@ from runner.candidate import Candidate, CandidateFailed
 from runner.recovery.drive_process import SERVICE
 from runner.recovery.keeper import Keeper, KeeperGone
 from runner.until import RealClock, Stopped
-from tests.runner.recovery.site import Site, gone, kill, summoned
+from tests.runner.recovery.site import Site, gone, kill
 from tests.servers import soon
 
 Make = Callable[..., Candidate]
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    """A small box of its own, all of it ended with the test."""
-    made = Site(tmp_path)
-    try:
-        yield made
-    finally:
-        made.end()
-
-
-@pytest.fixture
-def keeper(site: Site) -> Iterator[Keeper]:
-    """A guardian that keeps what is brought up."""
-    with summoned(site) as made:
-        yield made
 
 
 @pytest.fixture

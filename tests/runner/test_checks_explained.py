@@ -29,8 +29,7 @@ def named_ids(path: Path) -> set[str]:
 def test_every_id_is_explained() -> None:
     """A check that nobody can ask about would be a riddle at midnight."""
     explained = {one["id"] for one in explanations()}
-    pages = [path for path in (ROOT / "preflight").iterdir() if path.suffix == ".py"]
-    named = {one for path in pages for one in named_ids(path)}
+    named = {one for path in (ROOT / "preflight").rglob("*.py") for one in named_ids(path)}
     assert named - explained == {"self.given"}  # it is reported under the name it is given
     assert explained - named == GIVEN - named
 

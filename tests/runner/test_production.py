@@ -4,7 +4,6 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,27 +25,10 @@ from runner.service import AnyService, Service
 from runner.until import RealClock
 from tests.fakes import FakeBox
 from tests.fakes_runner import FakeClock
-from tests.runner.recovery.site import Site, kill, stop, summoned, until_says
+from tests.runner.recovery.site import Site, kill, stop, until_says
 from tests.servers import STANDIN, soon
 
 CLOCK = RealClock()
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    """A small box of its own, all of it ended with the test."""
-    made = Site(tmp_path)
-    try:
-        yield made
-    finally:
-        made.end()
-
-
-@pytest.fixture
-def keeper(site: Site) -> Iterator[Keeper]:
-    """A live guardian."""
-    with summoned(site) as made:
-        yield made
 
 
 @pytest.fixture
