@@ -74,7 +74,7 @@ class Firing:
             if slot.state is State.RUNNING:
                 result = self._ledger.journal.run(slot.run or "")
                 if result and result.get("outcome"):
-                    found.append(Ended(_ended(slot, result, now), result))
+                    found.append(Ended(over(slot, result, now), result))
             elif slot.state is State.STARTING:
                 why = _did_not_begin(done.get(f"run-{slot.job}"), now - slot.changed)
                 if why:
@@ -96,8 +96,8 @@ def _did_not_begin(done: Done | None, waited: float) -> str:
     return ""
 
 
-def _ended(slot: Slot, result: Json, now: float) -> Slot:
-    """How a slot stands when its run is over."""
+def over(slot: Slot, result: Json, now: float) -> Slot:
+    """How a slot stands when its run is over, by the run's result."""
     outcome = str(result["outcome"])
     why = str(result.get("why") or "")
     if outcome == Outcome.REFUSED:

@@ -5,14 +5,20 @@ from datetime import datetime
 from typing import Any
 
 from runner.schedule import coming
+from runner.schedule.firing import over
 from runner.schedule.ledger import Ledger
 from runner.schedule.reconcile import rows
-from runner.schedule.slots import Slot
+from runner.schedule.slots import Slot, State
 from runner.schedule.windows import paused
 from runner.settings import Settings
 from runner.words import clock, day_and_clock, iso
 
 _MOST_EARLIER = 5
+_MEANWHILE = {
+    State.DUE: "the daemon is about to look at it",
+    State.STARTING: "its run is being started",
+    State.RUNNING: "its run goes on",
+}
 
 Json = dict[str, Any]
 
@@ -20,6 +26,7 @@ Json = dict[str, Any]
 def explain(job: str, ledger: Ledger, settings: Settings, *, before: datetime) -> Json:
     """The slot at or before a moment with all that is known of it, and what comes next."""
     found = ledger.latest(job, before=before.timestamp(), limit=_MOST_EARLIER + 1)
+    found = [_as_it_ended(one, ledger) for one in found]
     slot = found[0] if found else None
     scheduled = [row.schedule.cron for row in rows(settings) if row.job == job]
     ahead = ledger.fact(f"ahead:{job}") or {}
@@ -38,6 +45,14 @@ def explain(job: str, ledger: Ledger, settings: Settings, *, before: datetime) -
         "ahead": {key: ahead.get(key) for key in ("state", "at", "refused")} if ahead else None,
         "next": coming_[0] if coming_ else None,
     }
+
+
+def _as_it_ended(slot: Slot, ledger: Ledger) -> Slot:
+    """A slot whose run is over is over, also before the daemon has seen it."""
+    result = ledger.journal.run(slot.run) if slot.state is State.RUNNING and slot.run else None
+    if result is None or not result.get("outcome"):
+        return slot
+    return over(slot, result, slot.changed)
 
 
 def _run(slot: Slot | None, ledger: Ledger) -> Json | None:
@@ -76,7 +91,7 @@ def lines(said: Mapping[str, Any]) -> list[str]:
         )
     else:
         found.append(f"{said['job']} at {day_and_clock(slot['at'])}: {slot['state'].upper()}")
-        found.append(f"  {slot['reason'] or 'no reason is needed'}")
+        found.append(f"  {slot['reason'] or _MEANWHILE.get(slot['state'], 'no reason is known')}")
         found += [f"  {line}" for line in slot["story"]]
     if run is not None:
         found.append(f"  run {run['run']}: {run['headline'] or 'goes on'}")

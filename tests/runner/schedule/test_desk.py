@@ -10,6 +10,7 @@ import pytest
 
 from runner.journal import Journal
 from runner.recovery import lock
+from runner.schedule import why
 from runner.schedule.children import Children, Done
 from runner.schedule.desk import Desk
 from runner.schedule.firing import Ended, Firing
@@ -158,6 +159,20 @@ def test_a_slot_runs_on_time(box: Box) -> None:
     assert box.slot().state is State.RAN
     assert box.slot().reason == "ran at 00:41: proven"
     assert box.told() == []
+
+
+def test_why_knows_that_a_run_is_over_before_the_daemon_has_looked(box: Box) -> None:
+    """The moment after the run has ended; with the daemon dead it would stay so for ever."""
+    box.schedule({})
+    box.at("00:00:00")
+
+    def asked() -> dict[str, Any]:
+        return why.explain("night", box.ledger, box.settings, before=box.times.wall())
+
+    assert "its run goes on" in "\n".join(why.lines(asked()))
+    box.runs.end("proven")
+    assert asked()["slot"]["state"] == "ran"
+    assert "ran at 00:41: proven" in "\n".join(why.lines(asked()))
 
 
 def test_a_late_slot_says_how_late_and_why(box: Box) -> None:
