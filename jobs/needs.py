@@ -30,6 +30,7 @@ _OURS = "llama-server"
 
 
 _MODELS = ("weights", "draft", "mmproj")
+_ENGINES = frozenset({"docker", "podman", "nerdctl", "conmon"})
 
 Json = Mapping[str, Any]
 
@@ -173,7 +174,14 @@ def _access(recipe: Json) -> Iterator[Check]:
             paths=tuple(dict.fromkeys(paths)),
             uid=uid,
             pid=pid if isinstance(pid, int) else None,
+            engine=_engine(identity.get("argv") or ()),
         )
+
+
+def _engine(argv: Sequence[str]) -> str:
+    """The container engine that a process only asks for what it seems to run."""
+    name = PurePosixPath(argv[0]).name if argv else ""
+    return name if name in _ENGINES else ""
 
 
 def _all_of(file: ServerFile) -> tuple[str, ...]:

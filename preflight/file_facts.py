@@ -147,7 +147,7 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Readable:
-    """Whether a user may read a file, as modes and access lists tell it."""
+    """Whether a user may read a file, as modes and access lists tell it, in its own mounts."""
 
     path: str
     fault: str = ""
@@ -156,6 +156,11 @@ class Readable:
     """None where it cannot be told."""
     blocked: str = ""
     """The directory or the file that keeps the user out, and how it is protected."""
+    group: str = ""
+    """The group beside the user's own without which it could not be read."""
+    there: str = ""
+    """How the path differs where the user's process lives, in mounts of its own: "missing",
+    "another" (`said` tells which), "only" (it is not here), "hidden" (that cannot be told)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,28 @@
 """The part of the reading child that tells whether another user may read a file.
 
-By owner, mode and POSIX access list of every directory on the way, as the kernel would decide it:
-acl(5), path_resolution(7). Standard library only. What other guards may say (SELinux, a server that
+By owner, mode and POSIX access list of every directory on the way, as the kernel would decide it
+where that user's process lives: acl(5), path_resolution(7). Standard library only. What other guards may say (SELinux, a server that
 maps root to nobody) is not known here.
 """
 
 from __future__ import annotations
 
 import errno
+import grp
 import os
 import pwd
 import stat
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
 from preflight.linux.reader_base import Json, fault, mount_of, user_name
+from preflight.linux.reader_view import OURS, View, on_same_mounts, same_file, steps, view_of
 
-_READ, _ENTER = 4, 1
 _ACL = "system.posix_acl_access"
 _VERSION, _ENTRY = struct.Struct("<I"), struct.Struct("<HHI")
 _OWNER, _USER, _OWNING_GROUP, _GROUP, _MASK, _OTHERS = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
-_MOST_LINKS = 40
 
 
 class Entry(NamedTuple):
@@ -33,28 +33,34 @@ class Entry(NamedTuple):
     id: int
 
 
-def _groups(uid: int, pid: int | None) -> set[int]:
-    """The groups of a user: those of the process that runs as it, else those of the user database."""
-    if pid is not None:
-        found = _groups_of(pid)
-        if found:
-            return found
+class Groups(NamedTuple):
+    """The groups of a user: its own, and all of them."""
+
+    own: int
+    every: frozenset[int]
+
+
+def _groups(uid: int, pid: int | None) -> Groups:
+    """Those of the process that runs as the user, else those of the user database."""
+    found = _groups_of(pid) if pid is not None else None
+    if found is not None:
+        return found
     user = pwd.getpwuid(uid)
-    return set(os.getgrouplist(user.pw_name, user.pw_gid))
+    return Groups(user.pw_gid, frozenset(os.getgrouplist(user.pw_name, user.pw_gid)))
 
 
-def _groups_of(pid: int) -> set[int]:
-    found: set[int] = set()
+def _groups_of(pid: int) -> Groups | None:
+    own, others = -1, set[int]()
     try:
         for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
             name, _, value = line.partition(":")
             if name == "Gid":
-                found.add(int(value.split()[3]))  # the one that counts for files
+                own = int(value.split()[3])  # the one that counts for files
             elif name == "Groups":
-                found |= {int(word) for word in value.split()}
+                others = {int(word) for word in value.split()}
     except (OSError, ValueError, IndexError):
-        return set()
-    return found
+        return None
+    return Groups(own, frozenset({own, *others})) if own >= 0 else None
 
 
 def access_list(raw: bytes) -> list[Entry]:
@@ -102,19 +108,6 @@ def allowed(
     return any(one.grants & wanted for one in entries if one.tag == _OTHERS)
 
 
-def _on_the_way(path: str) -> Iterator[str]:
-    """Every directory that has to be entered: those above the path, its links and its target."""
-    here, hops = path, [path]
-    for _ in range(_MOST_LINKS):
-        try:
-            here = os.path.normpath(str(Path(here).parent / os.readlink(here)))
-        except OSError:
-            break
-        hops.append(here)
-    ways = [str(parent) for hop in (*hops, os.path.realpath(path)) for parent in Path(hop).parents]
-    yield from sorted(dict.fromkeys(ways), key=len)
-
-
 def _private(path: str, uid: int, device: int) -> str:
     """Why a FUSE mount keeps everybody but its own user out, whatever its modes say."""
     if os.major(device):
@@ -134,19 +127,77 @@ def _described(path: str, seen: os.stat_result, entries: list[Entry]) -> str:
     return f"{path} ({stat.filemode(seen.st_mode)} {user_name(seen.st_uid)}{listed})"
 
 
+def _group_name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return f"gid {gid}"
+
+
+class _Kept(Exception):
+    """A directory or the file keeps the user out."""
+
+
+def _walk(view: View, path: str, uid: int, groups: Groups) -> tuple[str, str]:
+    """Where the file really is, and the group without which it could not be read, if there is one.
+
+    Raises _Kept, OSError.
+    """
+    place, by_group = view.root or "/", ""
+    for wanted, place in steps(view, path):
+        seen, entries = Path(place).stat(), _listed(place)
+        if not allowed(wanted, uid, groups.every, seen, entries):
+            raise _Kept(_described(place.removeprefix(view.root) or "/", seen, entries))
+        if not by_group and not allowed(wanted, uid, {groups.own}, seen, entries):
+            needed = (
+                one
+                for one in sorted(groups.every)
+                if allowed(wanted, uid, {groups.own, one}, seen, entries)
+            )
+            by_group = next(map(_group_name, needed), "")
+    private = _private(place, uid, Path(place).stat().st_dev)
+    if private:
+        raise _Kept(private)
+    return place, by_group
+
+
 def may_read(asked: Json) -> Json:
-    """Whether a user may read one file: Readable's fields."""
-    path, uid = asked["path"], asked["uid"]
+    """Whether a user may read one file, as a process of it sees that file: Readable's fields."""
+    path, uid, pid = asked["path"], asked["uid"], asked.get("pid")
     try:
-        groups = _groups(uid, asked.get("pid"))
+        groups = _groups(uid, pid)
     except (KeyError, OSError):
-        groups = set()
+        groups = Groups(-1, frozenset())
+    view = OURS if pid is None else view_of(pid)
     try:
-        for wanted, place in [*((_ENTER, each) for each in _on_the_way(path)), (_READ, path)]:
-            seen, entries = Path(place).stat(), _listed(place)
-            if not allowed(wanted, uid, groups, seen, entries):
-                return {"may": False, "blocked": _described(place, seen, entries)}
-        private = _private(path, uid, Path(path).stat().st_dev)
+        if pid is not None and view.hidden and not on_same_mounts(pid, path):
+            return {"there": "hidden"}
+        there, by_group = _walk(view, path, uid, groups)
+        return {"may": True, "group": by_group, **(_elsewhere(path, there) if view.root else {})}
+    except _Kept as kept:
+        return {"may": False, "blocked": str(kept)}
     except OSError as error:
-        return fault(error)
-    return {"may": not private, "blocked": private}
+        gone = view.root and error.errno in (errno.ENOENT, errno.ENOTDIR)
+        return {"may": False, "there": "missing"} if gone and _is_here(path) else fault(error)
+
+
+def _is_here(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:
+        return False
+
+
+def _elsewhere(path: str, there: str) -> Json:
+    """What a file with a view of its own is, beside the one that we see. Raises OSError."""
+    seen = Path(there).stat()
+    try:
+        if same_file(path, there):
+            return {}
+        here = Path(path).stat()
+    except FileNotFoundError:
+        return {"may": False, "there": "only"}
+    said = (
+        f"{seen.st_size} bytes, inode {seen.st_ino}; here {here.st_size} bytes, inode {here.st_ino}"
+    )
+    return {"may": False, "there": "another", "said": said}

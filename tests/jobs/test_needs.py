@@ -206,6 +206,29 @@ def test_roles_memory_and_flags_of_each_arm_are_asked(tmp_path: Path) -> None:
     assert ("--spec-type", "draft-mtp") in flags["candidate"].flags
 
 
+def test_a_new_build_is_asked_itself(tmp_path: Path) -> None:
+    """Its file, its version and its own --help, not those of the build that serves."""
+    text = DESIGN.replace('like  = "llm"', 'like  = "llm"\nbinary = "/opt/llama-server-b11434"', 1)
+    assert "b11434" in text
+    found = checks(tmp_path, text)
+    new = "/opt/llama-server-b11434"
+    files = [check for check in of(found, FileExists) if check.owner == "job"]
+    assert [file.path for file in files if file.role == "binary"] == [new]
+    assert [(check.path, check.version) for check in of(found, Binary)] == [(new, True)]
+    assert {check.program for check in of(found, Flags)} == {new}
+    (unchanged,) = of(found, Unchanged)
+    assert new in {file.path for file in unchanged.files}
+
+
+def test_a_script_is_asked_nothing(tmp_path: Path) -> None:
+    """A start script might take no question, and start."""
+    for name in ("llama-server.sh", "start-llama", "llama-serverless"):
+        text = DESIGN.replace('like  = "llm"', f'like  = "llm"\nbinary = "/opt/{name}"', 1)
+        found = checks(tmp_path, text)
+        assert of(found, Flags) == []
+        assert [check.version for check in of(found, Binary)] == [False]
+
+
 def test_what_was_learned_and_what_is_inherited_is_used(tmp_path: Path) -> None:
     """Compute buffers of earlier starts, and variables of the runner's own environment."""
     learned = Learned(
@@ -225,6 +248,17 @@ def test_productions_files_are_asked_for_its_own_user(tmp_path: Path) -> None:
     assert (access.uid, access.pid) == (990, 42)
     assert access.paths[1:] == tuple(f"/m/v3-0000{n}-of-00003.gguf" for n in (1, 2, 3))
     assert of(checks(tmp_path), MayRead) == []
+
+
+def test_a_container_client_is_known_for_one(tmp_path: Path) -> None:
+    """What its command line names lies in a container, if anywhere."""
+    for argv, engine in (
+        (["/usr/bin/docker", "run", "image", "-m", "/m/x.gguf"], "docker"),
+        (["/opt/docker-build/llama-server", "-m", "/m/x.gguf"], ""),
+    ):
+        identity = {"pid": 42, "start": 1, "uid": 0, "argv": argv}
+        (access,) = of(checks(tmp_path, recipe={**RECIPE, "identity": identity}), MayRead)
+        assert access.engine == engine
 
 
 def test_room_is_looked_for_where_production_logs_too(tmp_path: Path) -> None:

@@ -61,6 +61,14 @@ def test_what_cannot_be_walked_is_unknown(fault: str) -> None:
     assert look([check], box, accept={"file.access": "I know"}).passed is None
 
 
+def test_a_file_that_only_a_group_lets_in_is_a_warning() -> None:
+    """A membership is changed by somebody who thinks of something else."""
+    lent = Readable("/m/b.gguf", may=True, group="models")
+    verdict = ask(FakeBox(kept_out={"/m/b.gguf": lent}), "/m/a.gguf", "/m/b.gguf")
+    assert verdict.state is State.WARN
+    assert "may read /m/b.gguf only by group models, which may change" in verdict.found
+
+
 def test_a_missing_file_is_left_to_the_check_that_looks_for_it() -> None:
     """Told once."""
     gone = Readable("/m/a", fault="ENOENT", said="No such file")
@@ -193,3 +201,35 @@ def test_the_groups_of_a_running_process_count(box: LinuxBox, room: Path) -> Non
     assert told.may is (path.stat().st_gid in {os.getegid(), *os.getgroups()})
     (unknown,) = box.readable([str(path)], uid=4242, pid=None, within=10)
     assert unknown.may is False
+
+
+def test_a_group_beside_its_own_is_named_where_nothing_else_lets_a_process_in(
+    box: LinuxBox, room: Path
+) -> None:
+    """A directory or a file; its own group, its own bits and those of others need no membership."""
+    setpriv = shutil.which("setpriv")
+    if os.geteuid() != 0 or setpriv is None:
+        pytest.skip("another user with groups of its own needs root and setpriv")
+    paths = []
+    for number, (directory, file, group) in enumerate(
+        [(0o750, 0o644, 4343), (0o755, 0o640, 4343), (0o755, 0o640, 4242), (0o755, 0o644, 4343)]
+    ):
+        inner = room / str(number)
+        inner.mkdir()
+        (inner / "model.gguf").write_bytes(b"GGUF")
+        for place, mode in ((inner, directory), (inner / "model.gguf", file)):
+            os.chown(place, 0, group)
+            place.chmod(mode)
+        paths.append(str(inner / "model.gguf"))
+    who = [setpriv, "--reuid=4242", "--regid=4242", "--groups=4141,4343"]
+    with subprocess.Popen(
+        [*who, "sh", "-c", "echo up; exec cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"up\n"
+            told = box.readable(paths, uid=4242, pid=child.pid, within=10)
+        finally:
+            child.kill()
+    assert [one.may for one in told] == [True] * 4
+    assert [one.group for one in told] == ["gid 4343", "gid 4343", "", ""]
