@@ -14,7 +14,7 @@ from jobs.servers import KINDS, no_kind
 from jobs.servers.base import LOOPBACK, Command, Server, ServerFields
 from jobs.servers.llamacpp import REMOTE, SECRET
 from jobs.servers.llamacpp_flags import FLAGS
-from jobs.shell import WRAPPERS, program_at
+from jobs.shell import WRAPPERS, program_at, with_program
 
 Arm = Literal["candidate", "baseline"]
 
@@ -26,6 +26,7 @@ _PASSED_ON = (
 its environment, and above all its secrets, is none of a candidate's business."""
 
 _NEVER = frozenset({"LLAMA_API_KEY", "HF_TOKEN"})
+_LIBRARIES = "LD_LIBRARY_PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ def resolve(
     name. `port` is the free one that was chosen where the job says "free".
     """
     if job.candidate.is_task:
-        return Resolved(None, _own(job))
+        return Resolved(None, _own(job, None))
     like = job.candidate.like
     known = (servers or {}).get(like or "")
     if like is not None and like not in commands:
@@ -61,7 +62,8 @@ def resolve(
         what, _, todo = no_kind(kind).partition("; ")
         raise _wrong(job, "kind", what, todo)
     chosen = _port(job, port, servers or {})
-    base = _like(job, commands[like]) if like is not None else _own(job)
+    program = _program(job, arm)
+    base = _like(job, commands[like], program) if like is not None else _own(job, program)
     table = table_of(kind)
     fields = _fields(job, known, chosen)
     for changed in (job.candidate, job.baseline if arm == "baseline" else None):
@@ -96,15 +98,41 @@ def _wrong(job: Job, key: str, message: str, remedy: str) -> ConfigError:
     return ConfigError(Problem(job.file, None, f"candidate.{key}", message, remedy))
 
 
-def _own(job: Job) -> Command:
-    """The job's own program."""
+def _program(job: Job, arm: Arm) -> str | None:
+    """The program that takes the place of the command's own, if one does."""
+    other = job.baseline.binary if job.baseline is not None and arm == "baseline" else None
+    return other or job.candidate.binary
+
+
+def _own(job: Job, program: str | None) -> Command:
+    """The job's own command."""
     candidate = job.candidate
     argv = (*(candidate.command or (str(candidate.binary),)), *candidate.args)
+    if program is not None and program != candidate.binary:
+        argv = _replaced(job, argv, program, f"command names {argv[0]}, which")
     return Command(argv, dict(candidate.env), candidate.cwd)
 
 
-def _like(job: Job, command: Command) -> Command:
-    """Production's own command, with whole paths and without its keys and its model's sources."""
+def _replaced(job: Job, argv: tuple[str, ...], program: str, whose: str) -> tuple[str, ...]:
+    try:
+        return with_program(argv, program)
+    except ValueError as error:
+        table = "candidate" if job.candidate.binary == program else "baseline"
+        problem = Problem(
+            job.file,
+            None,
+            f"{table}.binary",
+            f"has no place to go: {whose} {error}",
+            "write the whole command instead of like and binary",
+        )
+        raise ConfigError(problem) from None
+
+
+def _like(job: Job, command: Command, program: str | None) -> Command:
+    """Production's own command, with whole paths and without its keys and its model's sources.
+
+    With a `program` that one runs instead, with the same flags.
+    """
     candidate = job.candidate
     argv = command.argv
     if not argv:
@@ -115,19 +143,19 @@ def _like(job: Job, command: Command) -> Command:
             "start it, or write the server's own command here",
         )
     at = program_at(argv)
-    if not argv[at].startswith("/"):
+    if not argv[at].startswith("/") and program is None:
         raise _wrong(
             job,
             "like",
             f"{candidate.like} runs `{argv[at]}`, which is no whole path",
-            "start it by its whole path, or write binary and its flags here",
+            "start it by its whole path, or name the program here with binary",
         )
     if (name := PurePosixPath(argv[at]).name) in WRAPPERS:
         raise _wrong(
             job,
             "like",
             f"{candidate.like} is started through {name}, which hands the work to somebody else",
-            "write the server's own command here",
+            "write the server's own command here, without like",
         )
     dropped = (*SECRET, *(REMOTE if candidate.model else ()))
     argv = flags.derive(argv, _whole_paths(command), dropped, FLAGS)
@@ -136,7 +164,25 @@ def _like(job: Job, command: Command) -> Command:
         for name, value in command.env.items()
         if name.startswith(_PASSED_ON) and name not in _NEVER
     }
+    if program is not None and program != argv[at]:
+        env = _without_libraries_of(argv[at], env)
+        argv = _replaced(job, argv, program, str(candidate.like))
     return Command((*argv, *candidate.args), {**env, **candidate.env}, candidate.cwd or command.cwd)
+
+
+def _without_libraries_of(program: str, env: dict[str, str]) -> dict[str, str]:
+    """The environment without the places of one build's own libraries.
+
+    LD_LIBRARY_PATH goes before the place that another build knows for its own: it would load
+    production's libraries, and the old build would be measured under the new one's name.
+    """
+    if _LIBRARIES not in env:
+        return env
+    home = PurePosixPath(program).parent
+    own = {home, home / "lib", home.parent / "lib", home.parent / "lib64"}
+    kept = [place for place in env[_LIBRARIES].split(":") if PurePosixPath(place) not in own]
+    rest = {name: value for name, value in env.items() if name != _LIBRARIES}
+    return {**rest, _LIBRARIES: ":".join(kept)} if kept else rest
 
 
 def _whole_paths(command: Command) -> dict[str, flags.Setting]:
@@ -207,7 +253,8 @@ def _port(job: Job, chosen: int | None, servers: Mapping[str, Server]) -> int:
             raise _wrong(
                 job,
                 "port",
-                f"{port} is the port of production's {name}, whose clients must not meet a candidate",
+                f"{port} is the port of production's {name}; while that is down its clients would "
+                "meet the candidate",
                 'write another port, or "free"',
             )
     return port

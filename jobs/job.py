@@ -23,6 +23,7 @@ from jobs.fields import (
 from jobs.flags import Setting
 from jobs.servers import KINDS, no_kind
 from jobs.servers.base import ServerFields
+from jobs.shell import Program
 
 TASK = "task"
 
@@ -85,8 +86,13 @@ class Baseline(Differences):
 
     reserved: ClassVar[Mapping[str, str]] = {
         "from": "measuring production itself is not in this version; "
-        "write the differences with set and drop",
+        "write the differences with binary, set and drop",
     }
+
+    binary: Program | None = Field(
+        default=None,
+        description="Path of the server program of this arm, such as the build before.",
+    )
 
 
 class Candidate(ServerFields, Differences):
@@ -96,6 +102,11 @@ class Candidate(ServerFields, Differences):
         default=None,
         description='The kind of server, or "task" for a command that ends by itself; with `like` '
         "it is production's own kind.",
+    )
+    binary: Program | None = Field(
+        default=None,
+        description="Path of the server program; with `like` it takes the place of production's "
+        "own, whose flags stay (a new build).",
     )
     like: Name | None = Field(
         default=None, description="Name of the production service whose command to start from."

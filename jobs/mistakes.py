@@ -9,6 +9,7 @@ from jobs.flags import Flags
 from jobs.job import Differences, Job
 from jobs.servers.llamacpp import FIELD_FLAGS, REMOTE, SECRET
 from jobs.servers.llamacpp_flags import FLAGS
+from jobs.shell import launches
 from jobs.toml_lines import Key
 
 _NOT_FOR_TASKS = (
@@ -63,11 +64,13 @@ def _server(job: Job) -> Iterator[Mistake]:
         yield Mistake(
             ("candidate",), "has neither kind nor like", 'write like = "llm" or kind = "llamacpp"'
         )
-    if own and candidate.like is not None:
-        key = "command" if candidate.command else "binary"
+    if candidate.command is not None and candidate.like is not None:
         yield Mistake(
-            ("candidate", key), "is given although like names a command", "keep one of them"
+            ("candidate", "command"),
+            "is given although like names a command",
+            "keep one of them; for another build of the program write binary",
         )
+    yield from _launchers(job)
     if not own and candidate.like is None:
         yield Mistake(
             ("candidate",), "has no program", 'write binary = "/…", command = […] or like = …'
@@ -82,8 +85,8 @@ def _server(job: Job) -> Iterator[Mistake]:
     yield from _differences(candidate, table, ("candidate",))
     yield from _said_twice(job, table)
     if job.baseline is not None:
-        if not job.baseline.set and not job.baseline.drop:
-            yield Mistake(("baseline",), "differs in nothing", "write set or drop")
+        if not (job.baseline.set or job.baseline.drop or job.baseline.binary):
+            yield Mistake(("baseline",), "differs in nothing", "write set, drop or binary")
         yield from _differences(job.baseline, table, ("baseline",))
     if table is FLAGS:
         yield from _llamacpp(job)
@@ -99,6 +102,21 @@ def _server(job: Job) -> Iterator[Mistake]:
             "is a share of the context, which is not known",
             "write candidate.context, in tokens",
         )
+
+
+def _launchers(job: Job) -> Iterator[Mistake]:
+    """A program in another one's place, that is only the way to one."""
+    replacing = (
+        ("candidate", job.candidate.binary if job.candidate.like else None),
+        ("baseline", job.baseline.binary if job.baseline else None),
+    )
+    for table, program in replacing:
+        if program is not None and launches(program):
+            yield Mistake(
+                (table, "binary"),
+                f"{program} is no server, but the way to one",
+                "name the server's own program; what stands before production's stays there",
+            )
 
 
 def _differences(changed: Differences, table: Flags, at: Key) -> Iterator[Mistake]:

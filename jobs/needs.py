@@ -10,7 +10,7 @@ from jobs.job import Job
 from jobs.machine import owner_of
 from jobs.servers import LlamaCpp
 from jobs.servers.base import LOOPBACK, Command, Server, ServerFile, programs
-from jobs.servers.llamacpp_needs import Words, flag_check, load, roles
+from jobs.servers.llamacpp_needs import Words, flag_check, load, roles, takes_questions
 from preflight.check import Check
 from preflight.files.access import MayRead
 from preflight.files.exists import FileExists
@@ -24,10 +24,6 @@ from preflight.models.shards import Shards
 from preflight.ports.owner import PortOwner
 from preflight.production.back import way_back
 from preflight.production.serves import ProductionServes
-
-_OURS = "llama-server"
-"""The one program that is known to take `--version` for a question."""
-
 
 _MODELS = ("weights", "draft", "mmproj")
 _ENGINES = frozenset({"docker", "podman", "nerdctl", "conmon"})
@@ -247,7 +243,7 @@ def _programs(arms: Iterable[Armed]) -> Iterator[Check]:
         env = {name: arm.command.env[name] for name in _LOADER if name in arm.command.env}
         for file in programs(arm.command.argv):
             if file.role == "binary":
-                asked = isinstance(arm.server, LlamaCpp) and PurePosixPath(file.path).name == _OURS
+                asked = isinstance(arm.server, LlamaCpp) and takes_questions(file.path)
                 yield Binary(path=file.path, version=asked, env=env)
 
 

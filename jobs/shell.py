@@ -7,9 +7,9 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Annotated
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from jobs.fields import shell_leftover
+from jobs.fields import ExplicitPath, shell_leftover
 
 _OPERATORS = ("&&", "||", ">>", "<<", "|", "&", ";", ">", "<", "(", ")", "\n")
 _LONE_OPERATOR = re.compile(r"\d?(&&|\|\|?|;|>>?|<<?|&>|>&\d?|\d?>&\d)$|&$")
@@ -180,6 +180,36 @@ def _refuse_program(argv: Sequence[str]) -> None:
         raise ValueError(f"`{name} {argv[1]}` hides the real command; write it without the shell")
 
 
+def program(path: str) -> str:
+    """The path of a program; raises ValueError for one that hands the work to somebody else."""
+    _refuse_wrapper((path,))
+    return path
+
+
+def launches(path: str) -> bool:
+    """Whether this program is only the way to another one, which is named after it."""
+    name = PurePosixPath(path).name
+    return name in LAUNCHERS or _INTERPRETER.fullmatch(name) is not None
+
+
+def with_program(argv: Sequence[str], path: str) -> tuple[str, ...]:
+    """The command with another program in the place of its own; what launches it stays.
+
+    An interpreter and its script are one program. Raises ValueError where it cannot be told which
+    words are the program.
+    """
+    chain = _chain(argv)
+    at = first = chain[-1]
+    if len(chain) > 1 and _INTERPRETER.fullmatch(PurePosixPath(argv[chain[-2]]).name):
+        first = chain[-2]
+    elif launches(argv[at]):
+        raise ValueError(f"runs `{' '.join(argv[at : at + 3])}`, where no program has a path")
+    between = argv[first + 1 : at]
+    if any(not word.startswith("-") or word in ("-m", "-c") for word in between):
+        raise ValueError(f"runs `{' '.join(argv[first : at + 1])}`, where no program has a path")
+    return (*argv[:first], path, *argv[at + 1 :])
+
+
 def program_at(argv: Sequence[str]) -> int:
     """Where the program itself stands, behind `env`, `taskset`, an interpreter and their options."""
     return _chain(argv)[-1]
@@ -221,3 +251,6 @@ CommandLine = Annotated[tuple[str, ...], BeforeValidator(words), _SCHEMA]
 
 ManagerCommand = Annotated[tuple[str, ...], BeforeValidator(manager_words), _SCHEMA]
 """A command to whoever keeps a service alive; it ends by itself."""
+
+Program = Annotated[ExplicitPath, AfterValidator(program)]
+"""The path of a program that is started from here, and stays here."""

@@ -309,15 +309,21 @@ def _note_stop(memory: StateFile, asked: Mapping[str, Any], *, first: bool) -> N
 
 
 def revived(found: Sequence[Found], ours: set[int]) -> str | None:
-    """Who has brought a stopped service back while it should be down; None when nobody has.
+    """Who serves on a stopped service's port while it should be down; None when nobody does.
 
-    `ours` are the candidate's pids: it may use a port of production's while that is down.
+    `ours` are the candidate's pids. It has no business there either: production's clients would
+    meet it. A job that says so is refused before; what a command does shows only here.
     """
     for one in found:
         rows = proc.claimants(one.recipe.host, one.recipe.port)
         pids = sorted(proc.owners(one.recipe.port))
-        if not rows or (pids and set(pids) <= ours):
+        if not rows:
             continue
+        if pids and set(pids) <= ours:
+            return (
+                f"the candidate listens on port {one.recipe.port}, where the clients of "
+                f"{one.service.name} would meet it; give it a port of its own"
+            )
         line = " ".join(proc.cmdline(pids[0]) or ()) if pids else "a process we may not see"
         unit = proc.unit_of(proc.cgroup(pids[0])) if pids else None
         by = f" of {unit}" if unit else ""

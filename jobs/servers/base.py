@@ -25,7 +25,7 @@ from jobs.fields import (
     SecretRef,
     base_url,
 )
-from jobs.shell import CommandLine, executed, word_list
+from jobs.shell import CommandLine, Program, executed, word_list
 
 Probe = dict[str, Any]
 """The questions by which anybody may find out whether a server serves, as plain JSON."""
@@ -116,7 +116,7 @@ class ServerFields(Model):
         "api_keys": 'is called api_key; write api_key = { file = "/…" }',
     }
 
-    binary: ExplicitPath | None = Field(
+    binary: Program | None = Field(
         default=None,
         description="Path of the server program; its flags come from the other fields and `args`.",
     )

@@ -15,8 +15,8 @@ from preflight.host.flags import Flags
 from preflight.models.fit import Learned, Load
 from preflight.models.roles import Roles
 
-_OURS = "llama-server"
-"""The one program that is known to take `--help` for a question."""
+_OURS = re.compile(r"llama-server([-._][\w.+-]*)?")
+_SCRIPTS = (".sh", ".py", ".pl")
 _VARIABLE = "LLAMA_ARG_"
 _AUTO_SLOTS = 4
 """How many slots llama-server takes by itself; they then share one context (b10434 to b11434)."""
@@ -26,6 +26,16 @@ _HEADS = frozenset({_MTP, "draft-eagle3", "draft-dflash", "draft-dspark"})
 _FALSE = frozenset({"0", "off", "false", "disabled"})
 _OVERRIDDEN = re.compile(r"(^|,)[\w-]+\.context_length=")
 _ALL_LAYERS = 1 << 20
+
+
+def takes_questions(program: str) -> bool:
+    """Whether a program is known to take `--help` and `--version` for questions, and just answers.
+
+    Builds often lie side by side under names such as llama-server-b11434. A script of such a name
+    may do anything.
+    """
+    name = PurePosixPath(program).name
+    return _OURS.fullmatch(name) is not None and not name.endswith(_SCRIPTS)
 
 
 class Words:
@@ -156,7 +166,7 @@ def flag_check(
 ) -> Flags | None:
     """Its flags, to be held against its own --help; None for a program that nobody knows."""
     program = words.argv[program_at(words.argv)] if words.argv else ""
-    if PurePosixPath(program).name != _OURS or not program.startswith("/"):
+    if not takes_questions(program) or not program.startswith("/"):
         return None
     total = words.number("--ctx-size") or 0
     divided = not words.unified and words.slots > 1 and (server.context or 0) < total

@@ -167,6 +167,93 @@ def test_an_openai_server_like_production_needs_its_port_set(tmp_path: Path) -> 
         resolve(loaded, {"llm": live}, {"llm": production})
 
 
+BUILD = """
+question = "Does the new build run?"
+[candidate]
+like = "llm"
+binary = "/opt/b11434/llama-server"
+port = 8081
+[[claim]]
+kind = "speculation"
+"""
+
+
+def test_a_new_build_gets_productions_own_flags(tmp_path: Path) -> None:
+    """Only the program is another one; what launches it stays."""
+    plain = BUILD.replace('binary = "/opt/b11434/llama-server"\n', "")
+    for before in ((), ("/usr/bin/numactl", "-N", "0"), ("/usr/bin/env", "A=1")):
+        live = replace(LIVE, argv=(*before, *LIVE.argv))
+        old = candidate_command(job(tmp_path, plain), {"llm": live})
+        new = candidate_command(job(tmp_path, BUILD), {"llm": live})
+        at = len(before)
+        assert old.argv[at] == "/opt/llama-server"
+        assert new.argv == (*old.argv[:at], "/opt/b11434/llama-server", *old.argv[at + 1 :])
+        assert new.env == old.env
+
+
+def test_an_interpreter_and_its_script_are_one_program(tmp_path: Path) -> None:
+    """A live command of a script shows both; the new build takes the place of both."""
+    script = ("/opt/venv/bin/python3", "-I", "/opt/venv/bin/serve", "--model", "/m/model.gguf")
+    made = candidate_command(job(tmp_path, BUILD), {"llm": Command(script)})
+    assert made.argv[:3] == ("/opt/b11434/llama-server", "--model", "/m/model.gguf")
+
+
+def test_a_program_that_path_finds_can_be_replaced(tmp_path: Path) -> None:
+    """Which one PATH would find does not matter to a job that names another."""
+    made = candidate_command(job(tmp_path, BUILD), {"llm": Command(("llama-server", "-m", "/m/a"))})
+    assert made.argv[:3] == ("/opt/b11434/llama-server", "-m", "/m/a")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "/m/a"),
+        ("/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server"),
+        ("/usr/bin/numactl", "llama-server"),
+    ],
+)
+def test_a_command_without_a_place_for_a_program_is_told(
+    tmp_path: Path, argv: tuple[str, ...]
+) -> None:
+    """Nobody guesses which of its words the program is."""
+    loaded = job(tmp_path, BUILD)
+    with pytest.raises(ConfigError, match=r"candidate\.binary: has no place to go: llm runs `/"):
+        candidate_command(loaded, {"llm": Command(argv)})
+
+
+def test_a_wrapper_stays_refused_whatever_the_binary(tmp_path: Path) -> None:
+    """The flags behind it would be the wrapper's."""
+    loaded = job(tmp_path, BUILD)
+    with pytest.raises(ConfigError, match="is started through docker, which hands the work"):
+        candidate_command(loaded, {"llm": Command(("/usr/bin/docker", "run", "-p", "80", "x"))})
+
+
+def test_a_new_build_does_not_load_the_old_ones_libraries(tmp_path: Path) -> None:
+    """Else the old build would be measured under the new one's name; CUDA's place stays."""
+    env = {"LD_LIBRARY_PATH": "/opt/old/lib:/usr/local/cuda/lib64:/opt/old/bin/"}
+    live = Command(("/opt/old/bin/llama-server", "-m", "/m/a"), env)
+    made = candidate_command(job(tmp_path, BUILD), {"llm": live})
+    assert made.env == {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"}
+    same = BUILD.replace("/opt/b11434/", "/opt/old/bin/")
+    assert candidate_command(job(tmp_path, same), {"llm": live}).env == env
+    mine = BUILD.replace("port", 'env = { LD_LIBRARY_PATH = "/opt/old/lib" }\nport')
+    assert candidate_command(job(tmp_path, mine), {"llm": live}).env == {
+        "LD_LIBRARY_PATH": "/opt/old/lib"
+    }
+
+
+def test_the_baseline_may_be_the_old_build(tmp_path: Path) -> None:
+    """Both builds in one night, with the same flags: of production, or of the job itself."""
+    old = '[baseline]\nbinary = "/opt/llama-server"\n[[claim]]'
+    for text in (BUILD, OWN.replace("/opt/llama-server", "/opt/new")):
+        loaded = job(tmp_path, text.replace("[[claim]]", old))
+        port = None if text is BUILD else 8081
+        new = candidate_command(loaded, {"llm": LIVE}, port=port)
+        before = candidate_command(loaded, {"llm": LIVE}, port=port, arm="baseline")
+        assert before.argv == ("/opt/llama-server", *new.argv[1:])
+        assert new.argv[0] != before.argv[0]
+
+
 @pytest.mark.parametrize(
     ("live", "expected"),
     [
@@ -197,7 +284,7 @@ def test_a_service_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_no_client_of_production_meets_a_candidate(tmp_path: Path) -> None:
     """Production's port stays production's."""
     loaded = job(tmp_path, candidate__port="8080")
-    with pytest.raises(ConfigError, match="8080 is the port of production's llm"):
+    with pytest.raises(ConfigError, match="8080 is the port of production's llm; while that is down its"):
         resolve(loaded, {"llm": LIVE}, {"llm": LlamaCpp(port=8080)})
 
 

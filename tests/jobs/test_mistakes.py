@@ -53,7 +53,10 @@ def test_a_task_is_no_server(tmp_path: Path, old: str, new: str, expected: str) 
     [
         ('kind = "llamacpp"\n', "", "2: candidate: has neither kind nor like"),
         ('binary = "/opt/llama-server"\n', "", "2: candidate: has no program"),
-        ("binary", 'like = "llm"\nbinary', "5: candidate.binary: is given although like names"),
+        ('binary = "/opt/llama-server"', 'like = "llm"\ncommand = ["/opt/llama-server"]', "5: candidate.command: is given although like names a command → keep one of them; for another build"),
+        ("/opt/llama-server", "/usr/bin/docker", "4: candidate.binary: `docker` hands the work to somebody else"),
+        ('binary = "/opt/llama-server"', 'like = "llm"\nbinary = "/usr/bin/numactl"', "5: candidate.binary: /usr/bin/numactl is no server, but the way to one"),
+        ("[[claim]]", '[baseline]\nbinary = "/usr/bin/python3.11"\n[[claim]]', "7: baseline.binary: /usr/bin/python3.11 is no server"),
         ('[[claim]]\nkind = "speculation"\n', "", "claim: a job without a claim proves nothing"),
         ('model = "/m/model.gguf"\n', "", "2: candidate: names no model"),
         ("[[claim]]", "[baseline]\n[[claim]]", "6: baseline: differs in nothing"),

@@ -281,13 +281,22 @@ def test_steady_memory_is_memory_given_back(site: Site, keeper: Keeper, memory: 
 
 
 def test_a_service_that_is_back_while_it_should_be_down_is_named(site: Site) -> None:
-    """By pid and command; a candidate may have its port."""
+    """By pid and command."""
     found = brought_up(site, service(site))
     pid = site.listener()
     said = production.revived([found], set())
     assert said is not None
     assert said.startswith(f"llm is back while it should be down: pid {pid}, ")
-    assert production.revived([found], {pid}) is None
     kill(proc.ident(pid))
     soon(lambda: None if proc.claimants("127.0.0.1", site.port) else True)
     assert production.revived([found], set()) is None
+
+
+def test_a_candidate_on_productions_port_is_no_production_and_ends_the_run(site: Site) -> None:
+    """Its clients would meet the candidate; what a task or a whole command does shows only now."""
+    found = brought_up(site, service(site))
+    said = production.revived([found], {site.listener()})
+    assert said == (
+        f"the candidate listens on port {site.port}, where the clients of llm would meet it; "
+        "give it a port of its own"
+    )

@@ -47,6 +47,7 @@ def test_the_example_jobs_are_in_order() -> None:
     assert [job.name for job in jobs if job.problem] == []
     assert [load_job(example.DEPLOY / "jobs", job.name).name for job in jobs] == [
         "200k-mtp",
+        "new-build",
         "new-quant",
     ]
 
