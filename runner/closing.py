@@ -4,8 +4,8 @@ The order matters. The outcome is written before the debt is closed, so that a c
 told; delivery comes last and apart, so that it delays no restore and changes no outcome.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ Json = dict[str, Any]
 
 log = logs.get(__name__)
 
+_LOST = "the state directory {} was removed or renamed while the run was under way"
+
 
 def close(
     draft: Draft,
@@ -44,9 +46,12 @@ def close(
     """Write down how the run ended and let go of what is paid; the result object."""
     result = to_json(draft, ending, Scale(clock.now(), clock.wall(), settings.zone))
     result["headline"] = headline(result)
-    body = alert_body(result) if _is_told(draft, ending) else None
+    lost = "" if journal.is_there else _LOST.format(journal.path.parent)
+    result["notes"] += [lost] if lost else []
+    body = alert_body(result) if lost or _is_told(draft, ending) else None
     result["alert"] = body["text"] if body else None
-    _write_down(draft, ending, result, body, journal=journal, settings=settings, clock=clock)
+    with _journal_of(draft, journal, settings, lost) as its:
+        _write_down(draft, ending, result, body, journal=its, settings=settings, clock=clock)
     if obligation is not None:
         _let_go(draft, obligation)
     with suppress(OSError):
@@ -54,6 +59,24 @@ def close(
     with suppress(OSError, JournalError):
         public.show_history(Path(settings.state_dir), journal)
     return result
+
+
+@contextmanager
+def _journal_of(draft: Draft, journal: Journal, settings: Settings, lost: str) -> Iterator[Journal]:
+    """The journal that people read: a new one where that of this run was taken away under it."""
+    try:
+        fresh = Journal.open(Path(settings.state_dir), zone=settings.zone) if lost else None
+    except JournalError as error:
+        log.warning("a new journal cannot be made", error=str(error))
+        fresh = None
+    if fresh is None:
+        yield journal
+        return
+    with fresh:
+        with suppress(JournalError):
+            fresh.starts_anew(lost)
+            fresh.begin(draft.run, draft.job, draft.trigger, {}, draft.started)
+        yield fresh
 
 
 def remember(draft: Draft, result: Json, settings: Settings, box: Box) -> None:
@@ -87,6 +110,9 @@ def deliver(journal: Journal, settings: Settings) -> None:
     state_dir = Path(settings.state_dir)
     with suppress(JournalError, OSError):
         flush(journal, settings.alerts.channel, state_dir)
+        if not journal.is_there:
+            with Journal.open(state_dir, zone=settings.zone) as fresh:
+                flush(fresh, settings.alerts.channel, state_dir)
     with suppress(OSError):
         status.show(state_dir, status.status(state_dir))
 

@@ -25,6 +25,9 @@ from runner.secrets import redact
 __all__ = ["Journal", "JournalBusy", "JournalError", "JournalTooNew", "OutboxRow", "summary"]
 
 
+ANEW = "journal"
+"""The incident of a journal that took the place of another."""
+
 _LAST_STOPS = 20
 
 
@@ -64,8 +67,17 @@ class Journal(Rows):
         db, suspect = connect(state_dir)
         journal = cls(db, path, zone=zone, suspect=suspect)
         if suspect:
-            journal.incident("journal", suspect)
+            journal.starts_anew(suspect)
         return journal
+
+    def starts_anew(self, why: str) -> None:
+        """This file is a new one in the place of another: a person hears why, and sees it for a while."""
+        self.incident(ANEW, why)
+        first = (
+            "runner's journal starts anew; its history is gone or lies elsewhere · runner status"
+        )
+        body = {"first_line": first, "text": why, "at": self._at(None), "kind": "incident"}
+        self.post(f"{ANEW}:{now():.0f}", body)
 
     # Runs
 

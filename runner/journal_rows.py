@@ -31,6 +31,7 @@ class Rows:
         self._db = db
         self._path = path
         self._zone = zone
+        self._file = _file(path)
         self.suspect = suspect
         """What was wrong with the file found, if it had to be moved aside."""
 
@@ -48,6 +49,13 @@ class Rows:
     def zone(self) -> tzinfo | None:
         """The timezone in which times are written; None: the box's own."""
         return self._zone
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the open file still lies at its place: one that was removed or renamed can be
+        written for ever, and nobody will read it.
+        """
+        return self._file is None or _file(self._path) == self._file
 
     def __enter__(self) -> Self:
         """Nothing to do: it is open already."""
@@ -125,3 +133,12 @@ def loads(text: str) -> dict[str, Any]:
 def now() -> float:
     """Seconds since 1970."""
     return datetime.now(UTC).timestamp()
+
+
+def _file(path: Path) -> tuple[int, int] | None:
+    """Which file lies there now."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

@@ -95,7 +95,8 @@ def production(services: list[Json]) -> Json:
             ("stopped_at", "serving_at", "downtime_s")
         )
     stops = sorted(said["stopped_at"] for said in services if said["stopped_at"])
-    backs = [said["serving_at"] for said in services if said["stopped_at"]]
+    # where nobody knows who was stopped, all of them may have been
+    backs = [said["serving_at"] for said in services if said["stopped_at"] or not stops]
     downs = [said["downtime_s"] for said in services if said["stopped_at"]]
     return {
         "state": worst((said["state"] for said in services), _WORST_FIRST),

@@ -12,7 +12,7 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -189,9 +189,19 @@ def close(state_dir: Path, served: list[Recipe]) -> None:
 
 def remember(state_dir: Path, served: list[Recipe]) -> None:
     """Keep recipes that were seen serving as the last-known-good. Raises OSError."""
-    known = last_good(state_dir) | {recipe.name: recipe for recipe in served}
+    before = last_good(state_dir)
+    known = before | {one.name: _with_what_was(one, before.get(one.name)) for one in served}
     said = {name: recipe.to_json() for name, recipe in known.items()}
     write_durably(state_dir / LAST_GOOD, json.dumps(said, indent=1).encode())
+
+
+def _with_what_was(recipe: Recipe, before: Recipe | None) -> Recipe:
+    """A recipe that says of files which are gone by now what they were."""
+    was = {one.get("path"): one for one in before.inputs if one.get("size")} if before else {}
+    inputs = [
+        was.get(one.get("path"), one) if one.get("size") is None else one for one in recipe.inputs
+    ]
+    return replace(recipe, inputs=inputs)
 
 
 def last_good(state_dir: Path) -> dict[str, Recipe]:

@@ -13,17 +13,19 @@ from typing import Any
 
 from preflight.linux import proc
 from runner.files import publish
-from runner.journal import Journal, JournalError
+from runner.journal import ANEW, Journal, JournalError
 from runner.recovery import lock, probe, recipe, state
 from runner.recovery.account import production, worst
 from runner.recovery.drivers import driver
 from runner.recovery.files import read_json
 from runner.recovery.recipe import Owed, Recipe, Unreadable
 from runner.recovery.sameness import differences
-from runner.words import at_epoch, parsed
+from runner.recovery.told import Told
+from runner.words import at_epoch, day_and_clock, parsed
 
 Json = dict[str, Any]
 _PATIENCE_S = 10.0
+_SHOWN_S = 7 * 24 * 3600.0
 
 
 def _service(one: Recipe) -> Json:
@@ -63,7 +65,7 @@ def _remembered(state_dir: Path, owed: Owed | None) -> list[Recipe]:
 def status(state_dir: Path) -> Json:
     """The object of `status --json`."""
     known = state.read(state_dir)
-    note, unread = "", None
+    note, unread = "" if state_dir.exists() else f"there is no state directory {state_dir}", None
     try:
         owed = recipe.read(state_dir)
     except Unreadable as error:
@@ -86,7 +88,7 @@ def status(state_dir: Path) -> Json:
         "note": note,
     }
     told = _from_journal(state_dir)
-    notes = [one for one in (note, told.pop("note", "")) if one]
+    notes = [one for one in (note, told.pop("note", ""), _past_the_journal(state_dir)) if one]
     return said | told | {"note": "; ".join(notes)}
 
 
@@ -114,6 +116,7 @@ def _from_journal(state_dir: Path) -> Json:
             oldest = min((row.created for row in unsent), default=None)
             latest = journal.history(limit=1)
             return {
+                "note": _what_was_lost(journal),
                 "drained": journal.drained(),
                 "outbox": {
                     "unsent": len(unsent),
@@ -123,6 +126,26 @@ def _from_journal(state_dir: Path) -> Json:
             }
     except (JournalError, OSError) as error:
         return {} if not (state_dir / "journal.db").exists() else {"note": str(error)}
+
+
+def _what_was_lost(journal: Journal) -> str:
+    """Why an older history is missing, for some days after it was."""
+    lost = [one for one in journal.incidents() if one["key"] == ANEW]
+    fresh = [one for one in lost if time.time() - parsed(one["opened"]).timestamp() < _SHOWN_S]
+    return "; ".join(f"{one['text']} ({day_and_clock(one['opened'])})" for one in fresh)
+
+
+def _past_the_journal(state_dir: Path) -> str:
+    """What was told to people and could not be written down, as long as that is so."""
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    open_ = Told(state_dir).standing(now)
+    reasons = dict.fromkeys(said["because"] for said in open_)
+    if not reasons:
+        return ""
+    since = day_and_clock(at_epoch(time.time() - now + min(said["since"] for said in open_)))
+    return f"alerts could not be written down since {since}, and went out without it: " + "; ".join(
+        reasons
+    )
 
 
 def show(state_dir: Path, said: Json) -> None:

@@ -41,9 +41,11 @@ class Told:
     def due(self, key: str, now: float) -> bool:
         """Whether this is to be told at this moment of CLOCK_BOOTTIME."""
         said = self.all().get(key)
-        if said is None or now < said["at"]:  # of another boot
-            return True
-        return bool(now - said["at"] >= AGAIN_AFTER_S[min(said["times"], len(AGAIN_AFTER_S)) - 1])
+        return said is None or not _stands(said, now)
+
+    def standing(self, now: float) -> list[Json]:
+        """What was told and is not yet due again: as far as anybody knows it is still so."""
+        return [said for said in self.all().values() if _stands(said, now)]
 
     def note(self, key: str, now: float, because: str) -> bool:
         """It was told; False where that can be remembered nowhere."""
@@ -92,6 +94,11 @@ class Told:
                 else:
                     file.unlink(missing_ok=True)
         return written
+
+
+def _stands(said: Json, now: float) -> bool:
+    passed = now - said["at"]  # below 0: of another boot
+    return bool(0 <= passed < AGAIN_AFTER_S[min(said["times"], len(AGAIN_AFTER_S)) - 1])
 
 
 def _rooms() -> tuple[Path, ...]:

@@ -57,10 +57,14 @@ def first_line(owed: Owed, phase: str | None, whole: Json, *, shutdown: bool) ->
         return f"{word}, never touched · {job} INTERRUPTED before the stop"
     if whole["state"] == "down":
         down = ", ".join(one["name"] for one in whole["services"] if one["state"] == "down")
-        return f"DOWN since {hour(whole['stopped_at'])} · {down} does not start"
+        return f"DOWN{_since(whole['stopped_at'])} · {down} does not start"
     word = "DEGRADED" if whole["state"] == "degraded" else "SERVING"
     took = f" · down {duration(whole['downtime_s'])}" if whole["downtime_s"] else ""
-    return f"{word} since {hour(whole['serving_at'])} · {job} INTERRUPTED{took}"
+    return f"{word}{_since(whole['serving_at'])} · {job} INTERRUPTED{took}"
+
+
+def _since(moment: str | None) -> str:
+    return f" since {hour(moment)}" if moment else ""
 
 
 def alert(

@@ -276,13 +276,17 @@ def test_a_journal_that_another_process_locks_delays_the_telling_only(site: Site
 
 
 def test_a_corrupt_journal_is_laid_aside(site: Site) -> None:
-    """History is lost, production is not."""
+    """History is lost, production is not; a person hears of both, once."""
     one = site.recipe()
     site.leave(site.owed(one))
     (site.state_dir / "journal.db").write_bytes(os.urandom(8192))
     assert recovers(site).state == "closed"
     assert site.serves(one)
-    assert len(site.told()) == 1
+    assert recovers(site).state == "nothing"
+    history, production = site.told()
+    assert history.startswith("runner's journal starts anew")
+    assert "was damaged" in site.alerts.read_text()
+    assert production.startswith("SERVING since")
 
 
 def test_the_journal_of_a_newer_runner_is_left_alone(site: Site) -> None:

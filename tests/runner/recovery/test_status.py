@@ -1,6 +1,7 @@
 """How things stand: from the world first, and from whatever else can still be read."""
 
 import dataclasses
+import os
 import sqlite3
 from contextlib import closing
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 
 from runner.journal import Journal
 from runner.recovery import lock, recipe, status
+from runner.recovery.told import Told
+from runner.until import RealClock
 from tests.runner.recovery.site import Site, kill, until_says
 
 Json = dict[str, Any]
@@ -27,6 +30,31 @@ def test_nothing_is_known_before_the_first_run(site: Site) -> None:
     assert said["production"]["state"] == "none"
     assert (said["obligation"], said["run"], said["drained"]) == (None, None, None)
     assert not status.is_down(said)
+    assert said["note"] == ""
+
+
+def test_a_state_directory_that_is_not_there_is_said(site: Site) -> None:
+    """Nobody takes a box whose memory was removed for one that never ran anything."""
+    nowhere = site.room / "nowhere"
+    assert str(nowhere) in status.status(nowhere)["note"]
+    assert not nowhere.exists()
+
+
+def test_a_journal_that_took_the_place_of_another_is_said(site: Site) -> None:
+    """And why the older history is missing."""
+    (site.state_dir / "journal.db").write_bytes(os.urandom(8192))
+    Journal.open(site.state_dir).shut()
+    assert "history starts anew" in status.status(site.state_dir)["note"]
+
+
+def test_what_was_told_past_the_journal_is_said(site: Site) -> None:
+    """As long as it may still be so; after that it would have been told again."""
+    now = RealClock().now()
+    Told(site.state_dir).note("run:back", now - 30, "the journal cannot be used: read-only")
+    assert "the journal cannot be used: read-only" in status.status(site.state_dir)["note"]
+    Told(site.state_dir).forget("run:")
+    Told(site.state_dir).note("run:back", now - 7200, "the journal cannot be used: read-only")
+    assert status.status(site.state_dir)["note"] == ""
 
 
 def test_production_as_it_was_is_serving(site: Site) -> None:
