@@ -168,6 +168,12 @@ class Needs(Model):
         description="CPU pressure of the machine in percent above which the job is refused "
         "(default: results are only tagged as contended).",
     )
+    unrecorded: Literal["accept", "refuse"] = Field(
+        default="accept",
+        description="What becomes of the job while a file of it is not recorded, so that no change "
+        "of it could be seen: `accept` (with a warning), or `refuse` until `runner check JOB "
+        "--record` or a proven run.",
+    )
 
 
 def _prompts(value: object) -> object:

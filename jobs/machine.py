@@ -11,6 +11,7 @@ from jobs.servers.base import LOOPBACK, Command, Server
 from jobs.servers.llamacpp_flags import FLAGS
 from jobs.shell import executed
 from preflight.check import Check
+from preflight.files.recorded import Record
 from preflight.gpu.driver import GpuDriver, GpuPending
 from preflight.gpu.health import GpuHealthy
 from preflight.gpu.identity import GpuIdentity, Visible
@@ -116,9 +117,17 @@ def box_checks(recipes: Sequence[Json], around: Around) -> list[Check]:
 
 
 def machine_checks(
-    job: Job, arms: Mapping[str, Armed], recipes: Sequence[Json], around: Around
+    job: Job,
+    arms: Mapping[str, Armed],
+    recipes: Sequence[Json],
+    around: Around,
+    *,
+    record: Record | None = None,
 ) -> list[Check]:
-    """What this job needs of the machine; `recipes` are the services of production as plain JSON."""
+    """What this job needs of the machine; `recipes` are the services of production as plain JSON.
+
+    `record` is what was recorded when the job last passed.
+    """
     stopped = [recipe for recipe in recipes if job.stops is None or recipe["name"] in job.stops]
     owners = tuple(owner_of(recipe) for recipe in recipes)
     down = tuple(owner_of(recipe) for recipe in stopped)
@@ -137,7 +146,7 @@ def machine_checks(
             gpus=tuple(gpu for gpu in meant if isinstance(gpu, int)), in_slurm=around.in_slurm
         ),
         GpuDriver(asked=asked),
-        GpuIdentity(gpus=meant, visible=tuple(_visible(arms, around)), asked=asked),
+        GpuIdentity(gpus=meant, visible=tuple(_visible(arms, around)), asked=asked, record=record),
         GpuHealthy(),
         GpuPending(),
         HostRam(copied=copied, production=down),

@@ -146,7 +146,12 @@ def _unchanged(job: Job, files: Iterable[ServerFile], record: Record | None) -> 
             if PurePosixPath(path).is_absolute():
                 watched.setdefault(path, Watched(path=path, role=file.role))
     if watched:
-        yield Unchanged(job=job.name, files=tuple(watched.values()), record=record)
+        yield Unchanged(
+            job=job.name,
+            files=tuple(watched.values()),
+            record=record,
+            required=job.needs.unrecorded == "refuse",
+        )
 
 
 def _roles(arms: Mapping[str, Armed], known: Known) -> Iterator[Check]:

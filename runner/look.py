@@ -25,6 +25,7 @@ from runner.journal import Journal
 from runner.plan import alert_check, around, box_of, make_plan, observed
 from runner.production import Found
 from runner.progress import Progress, Unwatched
+from runner.schedule import pinned
 from runner.schedule.needs import needs as needs_of
 from runner.settings import Settings
 
@@ -75,7 +76,7 @@ def check(
         wanted: Json | None = None
         if job is not None:
             made = make_plan(job, settings, found, journal=journal, live=watching.live)
-            checks: tuple[Check, ...] = made.checks
+            checks: tuple[Check, ...] = recorded.anew(made.checks) if record else made.checks
             needs = round(made.lasting.seconds / 60, 1) if made.lasting else None
             recipes = [one.recipe.to_json() for one in found]
             wanted = needs_of(
@@ -161,7 +162,7 @@ def _standing(found: Sequence[Found]) -> str:
 
 def _of_production(found: Found, known: Around, beside: Sequence[Found]) -> tuple[Check, ...]:
     """Whether one service is itself, can be stopped, and could be started again."""
-    recipe = found.recipe.to_json()
+    recipe, looked_at = found.recipe.to_json(), pinned.looked_at(found.recipe)
     return (
         PortOwner(port=found.recipe.port, host=found.recipe.host, expect=owner_of(recipe)),
         ProductionServes(
@@ -169,7 +170,7 @@ def _of_production(found: Found, known: Around, beside: Sequence[Found]) -> tupl
             base_url=str(found.recipe.probe.get("base", "")),
             probe=found.recipe.probe,
         ),
-        *way_back(recipe),
+        *way_back(looked_at),
         *stop_checks(recipe, known, beside=[one.recipe.to_json() for one in beside]),
     )
 

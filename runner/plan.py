@@ -193,6 +193,7 @@ def make_plan(
         journal.history(job.name, limit=_EARLIER),
         way_back=reserve,
     )
+    known = _known(job.name, Path(settings.state_dir))
     checks = [
         time_check(lasting, budget, stops=bool(stopped)),
         alert_check(settings, journal, live=live),
@@ -201,13 +202,14 @@ def make_plan(
             {arm.name: arm for arm in arms},
             [one.recipe.to_json() for one in found],
             state_dir=settings.state_dir,
-            known=_known(job.name, Path(settings.state_dir)),
+            known=known,
         ),
         *machine_checks(
             job,
             {arm.name: arm for arm in arms},
             [one.recipe.to_json() for one in found],
             around(found, journal, takes=timeout, before_back=budget - reserve),
+            record=known.record,
         ),
         *pinned.checks(job.name, pins, wanted=False),
         *(check for one in stopped for check in _pins_of(one.service, journal)),

@@ -33,6 +33,14 @@ def read(state_dir: Path, job: str) -> Record | None:
         return None
 
 
+def anew(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """The same checks for a person who records the files as they are: a change is what is meant."""
+    return tuple(
+        one.model_copy(update={"recording": True}) if isinstance(one, Unchanged) else one
+        for one in checks
+    )
+
+
 def keep(
     state_dir: Path,
     job: str,
@@ -73,6 +81,7 @@ def _made(
         if seen.fault or looked_at.get(seen.path, now) != now:
             return None
         files.append(KnownFile.of(seen, watched[seen.path].role))
+    reading = box.gpus(within=_LIST_S)
     directories = dict.fromkeys(path.rpartition("/")[0] or "/" for path in watched)
     listings = {each: listing(box.neighbours(each, within=_LIST_S)) for each in directories}
     return Record(
@@ -88,7 +97,8 @@ def _made(
             for one in verdicts
             if one.id == "host.binary"
         },
-        driver=box.gpus(within=_LIST_S).driver,
+        driver=reading.driver,
+        gpus={gpu.uuid: gpu.index for gpu in reading.gpus if gpu.uuid and not gpu.parent},
     )
 
 

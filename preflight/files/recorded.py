@@ -65,6 +65,8 @@ class Record(_Plain):
     programs: Mapping[str, str] = {}
     """Program → what it said to --version."""
     driver: str = ""
+    gpus: Mapping[str, int] = {}
+    """UUID of each GPU → the index that the driver gave it."""
 
     def file(self, path: str) -> KnownFile | None:
         """What was recorded of one path."""

@@ -11,11 +11,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from preflight.box import Box, Gpu, GpuReading
 from preflight.check import Check, Deadline, Explained
 from preflight.files.paths import Trouble
+from preflight.files.recorded import Record
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import named
 
@@ -47,17 +48,19 @@ class GpuIdentity(Check):
     explains: ClassVar[tuple[Explained, ...]] = (
         Explained(
             "gpu.identity",
-            reads="UUID, index, name and MIG instances of every GPU, and CUDA_VISIBLE_DEVICES and "
-            "CUDA_DEVICE_ORDER of each arm",
+            reads="UUID, index, name and MIG instances of every GPU, CUDA_VISIBLE_DEVICES and "
+            "CUDA_DEVICE_ORDER of each arm, and the indices when the job last passed",
             passes="every GPU that is named is there, and is the one that the arms see",
             warns="a GPU is named by its index where there are several; the arms see more than the "
-            "GPU that is named; CUDA may count the cards in another order",
+            "GPU that is named; CUDA may count the cards in another order; a GPU has another index "
+            "than when the job last passed",
             fails="a GPU that is named is not there or is lost; MIG is on and no instance is named; "
             "the environment hides the GPU or shows another one",
             unknown="a GPU of another maker is here, and nobody reads it",
             skipped="no GPU is here and none is asked for; gpu.driver tells why none can be read",
             remedies=(
                 "name the UUID: nvidia-smi -L",
+                "if the cards were moved on purpose: runner check JOB --record",
                 'env = { CUDA_DEVICE_ORDER = "PCI_BUS_ID", CUDA_VISIBLE_DEVICES = … }',
             ),
         ),
@@ -68,6 +71,8 @@ class GpuIdentity(Check):
     """The GPUs that the job names, by index or UUID."""
     visible: tuple[Visible, ...] = ()
     asked: bool = False
+    record: Record | None = Field(default=None, exclude=True, repr=False)
+    """What was recorded when the job last passed, with the index of each GPU."""
     deadline_s: float = 20.0
 
     @property
@@ -88,6 +93,7 @@ class GpuIdentity(Check):
         troubles = [
             *(trouble for one in self.gpus for trouble in _there(one, reading.gpus)),
             *(trouble for one in self.visible for trouble in self._seen(one, meant, reading.gpus)),
+            *self._moved(meant or reading.gpus),
         ]
         evidence = tuple(_words(gpu) for gpu in reading.gpus)
         if not troubles:
@@ -145,6 +151,19 @@ class GpuIdentity(Check):
         elif meant and {gpu.uuid for gpu in found_gpus} != {gpu.uuid for gpu in meant}:
             found = f"the {one.arm} sees {named([_words(gpu) for gpu in found_gpus])}"
             yield Trouble(State.FAIL, f"{found}, and the job names another", remedy)
+
+    def _moved(self, gpus: Sequence[Gpu]) -> Iterator[Trouble]:
+        """Cards that were put in, taken out or counted anew since the job last passed."""
+        before = self.record.gpus if self.record is not None else {}
+        for gpu in gpus:
+            index = before.get(gpu.uuid, gpu.index if gpu.parent or not before else None)
+            if index == gpu.index:
+                continue
+            was = "was not here" if index is None else f"was GPU {index}"
+            found = (
+                f"{gpu.uuid} {gpu.name} is GPU {gpu.index} now, and {was} when the job last passed"
+            )
+            yield Trouble(State.WARN, found, "see that the job means this card; then record it")
 
 
 def _named(wanted: int | str, gpus: Sequence[Gpu]) -> list[Gpu]:

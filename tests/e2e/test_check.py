@@ -91,6 +91,23 @@ def test_a_record_shows_later_what_changed_and_by_whom(serving: Night) -> None:
     assert "candidate.gguf changed since it was validated: its content differs" in changed["found"]
     assert f"by {serving.model.owner()}" in changed["found"]
     assert "night REFUSED" in serving.told()
+    meant = serving.call("check", "night", "--record", "--json")
+    assert meant.code == 0, str(meant)
+    (told,) = meant.check("file.fingerprint", "warn")
+    assert "candidate.gguf changed since it was validated" in told["found"]
+    (same,) = serving.call("check", "night", "--json").check("file.fingerprint")
+    assert same["state"] == "pass"
+
+
+def test_a_job_may_insist_on_a_record(serving: Night) -> None:
+    """`unrecorded = "refuse"`: unknown until somebody has looked, and fine afterwards."""
+    insists = ("--set", "needs.unrecorded=refuse", "--json")
+    refused = serving.call("check", "night", *insists)
+    assert refused.code == 3
+    (unknown,) = refused.check("file.fingerprint", "unknown")
+    assert unknown["remedy"] == "when they are right: runner check night --record"
+    assert serving.call("check", "night", "--record", *insists).code == 0
+    assert serving.call("check", "night", *insists).code == 0
 
 
 def test_a_proven_run_records_its_files(serving: Night) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight.box import GpuReading, Neighbour
+from preflight.box import Gpu, GpuReading, Neighbour
 from preflight.files.unchanged import Unchanged, Watched
 from preflight.models.fit import Learned
 from preflight.verdict import State, Verdict
@@ -30,7 +30,8 @@ I sched_reserve: CUDA0 compute buffer size = {mib} MiB
 
 def a_box() -> FakeBox:
     """A box with both files, their neighbours and a driver."""
-    box = FakeBox(reading=GpuReading(driver="580.126"))
+    cards = (Gpu(1, "GPU-b"), Gpu(0, "GPU-a"), Gpu(0, "MIG-a", parent="GPU-a"))
+    box = FakeBox(reading=GpuReading(cards, driver="580.126"))
     box.beside["/m"] = (Neighbour("model.gguf", 1 << 30, 0.0, "bob"),)
     return box.has(a_file(MODEL), a_file(PROGRAM))
 
@@ -64,6 +65,7 @@ def test_a_record_tells_files_programs_driver_and_directories(tmp_path: Path) ->
     ]
     assert kept.programs == {PROGRAM: "version: 1 (abc)"}
     assert (kept.driver, kept.proven, kept.by) == ("580.126", True, "runner")
+    assert kept.gpus == {"GPU-a": 0, "GPU-b": 1}
     assert kept.listings == {"/m": {"model.gguf": 1 << 30}}
     path = tmp_path / "recorded" / "night.json"
     assert path.stat().st_mode & 0o077 == 0

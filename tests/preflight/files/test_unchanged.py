@@ -45,11 +45,15 @@ def record_of(box: FakeBox | LinuxBox, *files: Path | str, roles: Sequence[str] 
 
 
 def ask(
-    box: FakeBox | LinuxBox, record: Record | None, *files: Path | str, role: str = "weights"
+    box: FakeBox | LinuxBox,
+    record: Record | None,
+    *files: Path | str,
+    role: str = "weights",
+    **how: bool,
 ) -> Verdict:
     """The answer about these files."""
     watched = tuple(Watched(path=str(file), role=role) for file in files)
-    return look([Unchanged(job="night", files=watched, record=record)], box).verdicts[0]
+    return look([Unchanged(job="night", files=watched, record=record, **how)], box).verdicts[0]
 
 
 @pytest.fixture
@@ -72,6 +76,43 @@ def test_without_a_record_no_change_can_be_seen(box: LinuxBox, model: Path) -> N
     verdict = ask(box, None, model)
     assert verdict.state is State.WARN
     assert verdict.remedy == "when they are right: runner check night --record"
+
+
+def test_without_a_record_a_job_that_wants_one_is_unknown(box: LinuxBox, model: Path) -> None:
+    """Whoever asks for it is refused until the files were recorded; and each of them counts."""
+    verdict = ask(box, None, model, required=True)
+    assert verdict.state is State.UNKNOWN
+    assert verdict.remedy == "when they are right: runner check night --record"
+    other = model.with_name("other.gguf")
+    other.write_bytes(gguf())
+    verdict = ask(box, record_of(box, model), model, other, required=True)
+    assert verdict.state is State.UNKNOWN
+    assert "other.gguf is not recorded yet" in verdict.found
+    assert verdict.remedy.endswith("runner check night --record")
+    assert ask(box, record_of(box, model), model, required=True).state is State.PASS
+
+
+def test_whoever_records_is_told_what_changed_and_not_refused(box: LinuxBox, model: Path) -> None:
+    """Else the way that is named to accept another file would be closed by that very file."""
+    assert ask(box, None, model, required=True, recording=True).state is State.PASS
+    record = record_of(box, model)
+    model.write_bytes(gguf(tensors={"token_embd.weight": 300_000}))
+    other = model.with_name("other.gguf")
+    other.write_bytes(gguf())
+    verdict = ask(box, record, model, other, required=True, recording=True)
+    assert verdict.state is State.WARN
+    assert "was 2.3 MiB, is 1.1 MiB" in verdict.found
+    assert verdict.remedy == ""
+
+
+def test_whoever_records_must_see_what_is_recorded() -> None:
+    """What cannot be looked at is not validated by looking at it."""
+    box = FakeBox().has(a_file("/m/model.gguf"))
+    record = record_of(box, "/m/model.gguf")
+    box.has(missing("/m/model.gguf", fault="EIO", said="Input/output error"))
+    verdict = ask(box, record, "/m/model.gguf", recording=True)
+    assert verdict.state is State.UNKNOWN
+    assert verdict.remedy == "see why it cannot be looked at"
 
 
 def test_a_file_that_was_touched_is_a_warning(box: LinuxBox, model: Path) -> None:

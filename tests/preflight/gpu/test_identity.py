@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from preflight.box import Gpu, GpuReading
+from preflight.files.recorded import Record
 from preflight.gpu.identity import GpuIdentity, Visible
 from preflight.rings import look
 from preflight.verdict import State, Verdict
@@ -77,6 +78,37 @@ def test_the_environment_shows_the_card_that_is_meant(
     verdict = ask(*gpus, named=named, **seen)
     assert verdict.state is state, verdict.message()
     assert said in verdict.found
+
+
+@pytest.mark.parametrize(
+    ("before", "named", "state", "said"),
+    [
+        ({"GPU-aaaa-1": 0, "GPU-bbbb-2": 1}, ("GPU-bbbb",), State.PASS, ""),
+        ({"GPU-aaaa-1": 1, "GPU-bbbb-2": 0}, ("GPU-bbbb",), State.WARN, "is GPU 1 now, and was GPU 0"),
+        ({"GPU-aaaa-1": 1, "GPU-bbbb-2": 0}, (), State.WARN, "is GPU 0 now, and was GPU 1 when the job"),
+        ({"GPU-aaaa-1": 0}, ("GPU-bbbb",), State.WARN, "RTX 5090 is GPU 1 now, and was not here"),
+        ({"GPU-aaaa-1": 0, "GPU-old": 1}, ("GPU-aaaa",), State.PASS, ""),
+        ({}, ("GPU-bbbb",), State.PASS, ""),
+    ],
+)  # fmt: skip
+def test_a_card_that_is_counted_otherwise_than_last_time_is_a_warning(
+    before: dict[str, int], named: tuple[int | str, ...], state: State, said: str
+) -> None:
+    """A card was put in, or the bus was counted anew: whatever goes by number means another one."""
+    check = GpuIdentity(gpus=named, asked=True, record=Record(job="night", at=1.0, gpus=before))
+    box = FakeBox(reading=GpuReading((OLD, NEW), source="nvml"))
+    verdict = look([check], box).verdicts[0]
+    assert verdict.state is state, verdict.message()
+    assert said in verdict.found
+
+
+def test_the_parts_of_a_divided_card_have_no_number_of_their_own() -> None:
+    """An instance goes by its UUID alone."""
+    check = GpuIdentity(
+        gpus=("MIG-eeee",), asked=True, record=Record(job="night", at=1.0, gpus={"GPU-dddd-4": 0})
+    )
+    box = FakeBox(reading=GpuReading((DIVIDED, PART), source="nvml"))
+    assert look([check], box).verdicts[0].state is State.PASS
 
 
 def test_a_candidate_that_hides_the_gpu_on_purpose_is_left_alone() -> None:
