@@ -11,7 +11,7 @@ PIP      := -m pip --quiet --disable-pip-version-check
 PIPTOOLS := pip-tools==7.6.2
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test crash crash-mutants lint bench install clean lock python
+.PHONY: help demo test crash crash-mutants test-systemd test-docker lint bench install clean lock python
 
 help:
 	@echo "make demo     a validation from beginning to end, on a demo box in .demo/"
@@ -19,6 +19,7 @@ help:
 	@echo "make crash    N=1000 runs are killed, frozen and starved in every way; the last line is JSON"
 	@echo "make crash-mutants  breaks the code in known ways; the crash tests must see each"
 	@echo "make test-systemd   real systemd, booted in a container: its faults, units, users; needs root"
+	@echo "make test-docker    real containers under a Docker engine of its own; needs root"
 	@echo "make lint     style, types, architecture, spelling"
 	@echo "make bench    the promised numbers, as JSON"
 	@echo "make install  a real installation in PREFIX, by default $(PREFIX)"
@@ -42,6 +43,9 @@ crash-mutants: $(READY)
 # Fails where it cannot run, and says what is missing: a test that silently does nothing proves nothing.
 test-systemd: $(READY)
 	RUNNER_TEST_SYSTEMD=1 $(VENV)/bin/pytest -m 'not slow' tests/systemd
+
+test-docker: $(READY)
+	RUNNER_TEST_DOCKER=1 $(VENV)/bin/pytest tests/docker
 
 lint: $(READY)
 	$(VENV)/bin/ruff check

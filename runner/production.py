@@ -325,7 +325,7 @@ def revived(found: Sequence[Found], ours: set[int]) -> str | None:
                 f"{one.service.name} would meet it; give it a port of its own"
             )
         line = " ".join(proc.cmdline(pids[0]) or ()) if pids else "a process we may not see"
-        unit = proc.unit_of(proc.cgroup(pids[0])) if pids else None
+        unit = proc.unit_or_container(proc.cgroup(pids[0])) if pids else None
         by = f" of {unit}" if unit else ""
         pid = f"pid {pids[0]}{by}, " if pids else ""
         return f"{one.service.name} is back while it should be down: {pid}{line[:120]}"

@@ -28,22 +28,10 @@ from preflight.box import (
 from preflight.linux import probe, proc
 from preflight.linux.gpus import LinuxGpus, Reader
 
-_CONTAINER = re.compile(
-    r"(?P<engine>docker|libpod|cri-containerd)[-/](?P<id>[0-9a-f]{12})[0-9a-f]*(?:\.scope)?/?$"
-)
 _MOST_NAMESPACES = 32  # each costs two reads of tables that may be long
 _NAME_DEADLINE_S = 1.0
 _OWN_TIME_S = 0.25
 """What a child gets beyond its own deadline to say that it was missed."""
-
-
-def unit_or_container(cgroup: str | None) -> str | None:
-    """The systemd service or the container that a cgroup path belongs to."""
-    match = _CONTAINER.search(cgroup or "")
-    if match is not None:
-        engine = "podman" if match["engine"] == "libpod" else match["engine"]
-        return f"{engine} container {match['id']}"
-    return proc.unit_of(cgroup)
 
 
 class LinuxBox(LinuxGpus):
@@ -145,7 +133,7 @@ class LinuxBox(LinuxGpus):
             since=since,
             exe=proc.exe(pid),
             cgroup=cgroup,
-            unit=unit_or_container(cgroup),
+            unit=proc.unit_or_container(cgroup),
         )
 
     def family(self, pid: int) -> frozenset[int]:

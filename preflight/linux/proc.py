@@ -32,6 +32,7 @@ from preflight.linux.processes import (
     tagged,
     uid,
     unit_of,
+    unit_or_container,
 )
 from preflight.linux.sockets import (
     Socket,
@@ -74,4 +75,5 @@ __all__ = [
     "tagged",
     "uid",
     "unit_of",
+    "unit_or_container",
 ]

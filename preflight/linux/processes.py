@@ -7,6 +7,7 @@ It must not know jobs, services or recipes, and it changes nothing. Read it thro
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ from pathlib import Path
 TAG = "RUNNER_RUN_ID"
 """The environment variable that marks every process of a candidate with its run."""
 
+_CONTAINER = re.compile(
+    r"(?P<engine>docker|libpod|cri-containerd)[-/](?P<id>[0-9a-f]{12})[0-9a-f]*(?:\.scope)?/?$"
+)
 _PIECE = 1 << 16
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SHARED_MEMORY = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/")  # noqa: S108 - names, not files of ours
@@ -229,15 +233,20 @@ def unit_of(path: str | None) -> str | None:
     return parts[-1] if parts and not parts[-1].startswith("user@") else None
 
 
+def unit_or_container(cgroup: str | None) -> str | None:
+    """The systemd service or the container that a cgroup path belongs to."""
+    match = _CONTAINER.search(cgroup or "")
+    if match is not None:
+        engine = "podman" if match["engine"] == "libpod" else match["engine"]
+        return f"{engine} container {match['id']}"
+    return unit_of(cgroup)
+
+
 def _family_key(path: str | None) -> str | None:
     """The cgroup that is a home of its own: a service or a container, never a session or slice."""
     if path is None:
         return None
-    last = path.rstrip("/").rsplit("/", 1)[-1]
-    own = unit_of(path) is not None or any(
-        last.startswith(prefix) for prefix in ("docker-", "libpod-", "cri-containerd-")
-    )
-    return path if own or "/docker/" in path else None
+    return path if unit_or_container(path) is not None or "/docker/" in path else None
 
 
 def stats() -> dict[int, Stat]:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from preflight.linux import proc
-from preflight.linux.box import LinuxBox, unit_or_container
+from preflight.linux.box import LinuxBox
 from preflight.ports.addresses import overlaps
 from preflight.ports.owner import ExpectedOwner, PortOwner
 from preflight.rings import look
@@ -312,4 +312,4 @@ with LinuxBox() as box:
 )
 def test_a_cgroup_names_its_unit_or_container(cgroup: str | None, said: str | None) -> None:
     """What the process is part of is what a person has to talk to."""
-    assert unit_or_container(cgroup) == said
+    assert proc.unit_or_container(cgroup) == said
