@@ -99,8 +99,12 @@ class ModelFact:
     """How many tensors are of a type whose size is not known."""
     blocks: tuple[int, ...] = ()
     """Bytes of each layer's tensors."""
-    experts: tuple[int, ...] = ()
-    """How many of them belong to the experts of a mixture."""
+    on_host: tuple[int, ...] = ()
+    """How many of them are told to stay in the memory of the host, whatever their layer does."""
+    on_gpu: tuple[int, ...] = ()
+    """How many of them are told to go to the GPU."""
+    placed: Mapping[str, str] = field(default_factory=dict)
+    """The tensors outside of layers that are told where to go: "host" or "gpu"."""
     outside: Mapping[str, int] = field(default_factory=dict)
     """Bytes of the tensors that belong to no layer, by name."""
     mtp: tuple[int, ...] = ()

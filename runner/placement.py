@@ -45,7 +45,7 @@ def _weights(load: Load, box: Box) -> float | None:
     models = fit.read(load, box, Deadline(_WITHIN_S))
     if isinstance(models, fit.Unread):
         return 0.0
-    size = Shape(models.model).weights(load.on_gpu, load.experts_on_host, mtp=load.mtp)
+    size = Shape(models.model).weights(load.on_gpu, mtp=load.mtp)
     return size / (1 << 20)
 
 

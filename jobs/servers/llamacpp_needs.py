@@ -1,7 +1,7 @@
 """What preflight should know of one llama-server: roles of its files, its memory, its flags. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from jobs import flags
@@ -9,6 +9,7 @@ from jobs.flags import Piece
 from jobs.servers.base import Command
 from jobs.servers.llamacpp import LlamaCpp
 from jobs.servers.llamacpp_flags import FLAGS
+from jobs.servers.llamacpp_overrides import DRAFT, MODEL, PLACES, Rule, misread, rules_of
 from jobs.servers.llamacpp_says import whole_number
 from jobs.shell import program_at
 from preflight.host.flags import Flags
@@ -25,7 +26,6 @@ _HEADS = frozenset({_MTP, "draft-eagle3", "draft-dflash", "draft-dspark"})
 """Kinds of speculation whose draft is a head of the model and needs no words of its own."""
 _FALSE = frozenset({"0", "off", "false", "disabled"})
 _OVERRIDDEN = re.compile(r"(^|,)[\w-]+\.context_length=")
-_ALL_LAYERS = 1 << 20
 
 
 def takes_questions(program: str) -> bool:
@@ -132,12 +132,12 @@ def load(
     model = words.path("--model")
     if model is None:
         return None
-    layers = words.number("--n-gpu-layers")
-    experts = words.number("--n-cpu-moe") or 0
+    draft = words.path("--spec-draft-model")
+    rules, draft_rules = (tuple(rules_of(words.argv, words.env, one)) for one in (MODEL, DRAFT))
     return Load(
         arm=arm,
         model=model,
-        draft=words.path("--spec-draft-model"),
+        draft=draft,
         mmproj=words.path("--mmproj"),
         adapters=words.paths("--lora"),
         context=max(words.number("--ctx-size") or 0, 0),
@@ -150,8 +150,11 @@ def load(
         full_window=words.on("--swa-full"),
         batch=words.number("--ubatch-size") or 512,
         flash=words.value("--flash-attn") not in _FALSE,
-        on_gpu=layers if layers is not None and layers >= 0 else None,
-        experts_on_host=_ALL_LAYERS if words.on("-cmoe", "--cpu-moe") else experts,
+        on_gpu=_on_gpu(words, "--n-gpu-layers", "--device"),
+        overrides=tuple(rule for rule in rules if rule[1] in PLACES),
+        draft_on_gpu=_on_gpu(words, "--spec-draft-ngl", "--spec-draft-device"),
+        draft_overrides=tuple(rule for rule in draft_rules if rule[1] in PLACES),
+        untold=_untold(words, [*rules, *(draft_rules if draft else ())]),
         cache_on_host=words.on("-nkvo", "--no-kv-offload"),
         mmproj_on_host=words.on("--no-mmproj-offload"),
         mtp=_MTP in words.speculation,
@@ -159,6 +162,19 @@ def load(
         share=share,
         learned=learned,
     )
+
+
+def _on_gpu(words: Words, layers: str, device: str) -> int | None:
+    """How many layers go to the GPU; None for all."""
+    if words.value(device) == "none":
+        return 0
+    asked = words.number(layers)
+    return asked if asked is not None and asked >= 0 else None
+
+
+def _untold(words: Words, rules: Sequence[Rule]) -> str:
+    """Why it cannot be told how much goes to the GPU."""
+    return "--rpc puts a part of it on other machines" if words.value("--rpc") else misread(rules)
 
 
 def flag_check(

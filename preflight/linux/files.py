@@ -63,9 +63,12 @@ class LinuxFiles:
         """The header of a GGUF file, read once as long as the file stays the same."""
         return self._fact(GgufFact, "gguf", {"path": path}, within=within)
 
-    def model(self, paths: Sequence[str], *, within: float) -> ModelFact:
+    def model(
+        self, paths: Sequence[str], *, within: float, overrides: Sequence[tuple[str, str]] = ()
+    ) -> ModelFact:
         """All files of one model together, from their headers."""
-        return self._fact(ModelFact, "model", {"paths": list(paths)}, within=within)
+        about = {"paths": list(paths), "overrides": list(overrides)}
+        return self._fact(ModelFact, "model", about, within=within)
 
     def vocabularies(self, one: str, other: str, *, within: float) -> Vocabularies:
         """The words of two models, compared one by one."""

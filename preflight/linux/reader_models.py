@@ -156,7 +156,9 @@ def read_model(asked: Json) -> Json:
         if isinstance(header, BadGguf):
             return {"bad": f"{path}: {header.why} (at byte {header.at})"}
         headers.append(header)
-    return together(headers) if headers else {"bad": "no file"}
+    if not headers:
+        return {"bad": "no file"}
+    return together(headers, [(pattern, place) for pattern, place in asked.get("overrides", ())])
 
 
 def compare_vocabularies(asked: Json) -> Json:

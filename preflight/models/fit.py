@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from preflight.box import Box, ModelFact
 from preflight.check import Deadline
 from preflight.models.memory import Cells, Shape, cells
+from preflight.models.model import GPU
 from preflight.models.roles import files_of
 from preflight.wording import memory
 
@@ -62,7 +63,12 @@ class Load(BaseModel):
     flash: bool = True
     on_gpu: int | None = None
     """Layers that go to the GPU; None for all."""
-    experts_on_host: int = 0
+    overrides: tuple[tuple[str, str], ...] = ()
+    """Names of tensors as regular expressions, each with "host" or "gpu"; the first one counts."""
+    draft_on_gpu: int | None = None
+    draft_overrides: tuple[tuple[str, str], ...] = ()
+    untold: str = ""
+    """Why its command line does not tell how much goes where; empty where it does."""
     cache_on_host: bool = False
     mmproj_on_host: bool = False
     mtp: bool = False
@@ -118,14 +124,20 @@ class Unread:
     why: str
 
 
-def read(load: Load, box: Box, time: Deadline) -> Models | Unread:
+def read(load: Load, box: Box, time: Deadline, gpus: int = 1) -> Models | Unread:
     """The headers that an estimate needs."""
-    model = box.model(files_of(load.model), within=time.left())
+    if load.untold:
+        return Unread(load.untold)
+    several = gpus > 1 or load.share < 1
+    if several and any(place == GPU for _, place in (*load.overrides, *load.draft_overrides)):
+        return Unread("tensors are told to go to one of several GPUs")
+    model = box.model(files_of(load.model), within=time.left(), overrides=load.overrides)
     if model.fault or model.bad:
         return Unread(f"{load.model}: {model.said or model.bad or model.fault}")
     draft: ModelFact | None = None
     if load.draft is not None:
-        draft = box.model(files_of(load.draft), within=time.left())
+        paths = files_of(load.draft)
+        draft = box.model(paths, within=time.left(), overrides=load.draft_overrides)
         if draft.fault or draft.bad:
             return Unread(f"{load.draft}: {draft.said or draft.bad or draft.fault}")
     sizes = []
@@ -145,7 +157,7 @@ def estimate(load: Load, models: Models, gpus: int = 1) -> Estimate:
     layers = _cached_layers(load, shape)
     window = shape.window_cells(where, load.batch, full=load.full_window)
     parts = [
-        Part("weights", shape.weights(load.on_gpu, load.experts_on_host, mtp=load.mtp) / _MIB),
+        Part("weights", shape.weights(load.on_gpu, mtp=load.mtp) / _MIB),
         Part("KV", shape.cache(layers, where, (load.key, load.value), window) / _MIB),
     ]
     if not load.cache_on_host:
@@ -167,11 +179,12 @@ def _cells(load: Load, shape: Shape) -> Cells:
 
 def _cached_layers(load: Load, shape: Shape) -> range:
     """The layers whose cache goes to the GPU: it lies where the layer itself lies."""
-    if load.cache_on_host:
-        return range(0)
-    if load.on_gpu is None:
-        return range(shape.layers)
-    return range(max(shape.layers + 1 - load.on_gpu, 0), shape.layers)
+    return range(0) if load.cache_on_host else _last(shape.layers, load.on_gpu)
+
+
+def _last(layers: int, on_gpu: int | None) -> range:
+    """The layers that go to the GPU: the last ones, and before them all the output."""
+    return range(0 if on_gpu is None else max(layers + 1 - on_gpu, 0), layers)
 
 
 def _drafting(load: Load, models: Models, shape: Shape, where: Cells) -> Iterator[Part]:
@@ -179,8 +192,8 @@ def _drafting(load: Load, models: Models, shape: Shape, where: Cells) -> Iterato
     kinds = (load.draft_key, load.draft_value)
     if models.draft is not None:
         small = Shape(models.draft)
-        yield Part("draft weights", small.weights(None, 0, mtp=True) / _MIB)
-        layers = range(small.layers + small.mtp)
+        yield Part("draft weights", small.weights(load.draft_on_gpu, mtp=True) / _MIB)
+        layers = _last(small.layers + small.mtp, load.draft_on_gpu)
         yield Part("draft KV", small.cache(layers, where, kinds, where.each) / _MIB)
     elif load.mtp:
         layers = range(shape.layers, shape.layers + shape.mtp)
@@ -263,7 +276,7 @@ def heaviest(
     """The load that takes most: the arms of a job come one after the other."""
     found: list[tuple[Load, Models, Estimate]] = []
     for load in loads:
-        models = read(load, box, time)
+        models = read(load, box, time, gpus)
         if isinstance(models, Unread):
             return models
         found.append((load, models, estimate(load, models, gpus)))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from preflight.box import ModelFact
+from preflight.models.model import GPU, HOST
 
 _BLOCKS: Mapping[str, tuple[int, int]] = {
     "f32": (1, 4),
@@ -44,9 +45,10 @@ _INTERVALS: Mapping[str, int] = {"qwen35": 4, "qwen35moe": 4, "qwen3next": 4}
 _RECURRENT = frozenset({"mamba", "mamba2"})
 _BOTH = frozenset({"falcon-h1"})
 """Architectures whose every layer has attention and a state."""
+_WORDS = "token_embd.weight"
 _INPUTS = frozenset(
     {
-        "token_embd.weight",
+        _WORDS,
         "per_layer_token_embd.weight",
         "position_embd.weight",
         "token_types.weight",
@@ -221,10 +223,10 @@ class Shape:
         scores = 0 if flash else where.each * batch * 4 * self._heads(0)
         return mask + scores + batch * 4 * (2 * inner + 8 * width)
 
-    def weights(self, on_gpu: int | None, experts_on_host: int, *, mtp: bool) -> int:
+    def weights(self, on_gpu: int | None, *, mtp: bool) -> int:
         """Bytes of the weights that go to the GPU: the last `on_gpu` layers, all where None.
 
-        `experts_on_host` layers, from the first, keep their experts in the memory of the host.
+        Tensors that were told where to go do not go with their layer.
         """
         model = self._model
         total = self.layers + 1  # the output counts as a layer, and goes first
@@ -233,12 +235,13 @@ class Shape:
         for layer, amount in enumerate(model.blocks):
             if layer >= self.layers and layer in model.mtp and not mtp:
                 continue  # these are not even loaded
-            if layer >= first:
-                expert = model.experts[layer] if layer < experts_on_host else 0
-                size += amount - expert
-        if first < total:
-            outside = {name: many for name, many in model.outside.items() if name not in _INPUTS}
-            size += sum(outside.values())
-            if "output.weight" not in outside:  # the words themselves are the output, a second time
-                size += model.outside.get("token_embd.weight", 0)
+            told = model.on_host if layer >= first else model.on_gpu
+            moved = told[layer] if layer < len(told) else 0
+            size += amount - moved if layer >= first else moved
+        for name, amount in model.outside.items():
+            with_its_kind = HOST if name in _INPUTS or first >= total else GPU
+            size += amount if model.placed.get(name, with_its_kind) == GPU else 0
+        tied = "output.weight" not in model.outside and _WORDS not in model.placed
+        if tied and first < total:  # the words themselves are the output, a second time
+            size += model.outside.get(_WORDS, 0)
         return size

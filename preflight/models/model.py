@@ -6,6 +6,7 @@ believed: a file can name MTP layers that lie in another file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ _MOST_LAYERS = 4096
 _MOST_NAMED = 3
 _BLOCK = "blk."
 _MTP = ".nextn.eh_proj.weight"
-_EXPERTS = "_exps."
+HOST, GPU = "host", "gpu"
 TOKENS = "tokenizer.ggml.tokens"
 
 
@@ -56,10 +57,12 @@ def layer_of(name: str) -> int | None:
 class _Sums:
     """The tensor tables of all files, added up."""
 
-    def __init__(self) -> None:
+    def __init__(self, overrides: Sequence[tuple[str, str]]) -> None:
+        self._rules = [(re.compile(pattern), place) for pattern, place in overrides]
         self.tensors = self.size = self.untold = 0
         self.blocks: dict[int, int] = {}
-        self.experts: dict[int, int] = {}
+        self.moved: dict[str, dict[int, int]] = {HOST: {}, GPU: {}}
+        self.placed: dict[str, str] = {}
         self.outside: dict[str, int] = {}
         self.mtp: set[int] = set()
         self.repeated: list[str] = []
@@ -75,21 +78,33 @@ class _Sums:
             size = row.size or 0
             self.size += size
             self.untold += row.size is None
-            layer = layer_of(row.name)
+            layer, place = layer_of(row.name), self._told(row.name)
             if layer is not None:
                 self.blocks[layer] = self.blocks.get(layer, 0) + size
-                if _EXPERTS in row.name:
-                    self.experts[layer] = self.experts.get(layer, 0) + size
+                if place is not None:
+                    moved = self.moved[place]
+                    moved[layer] = moved.get(layer, 0) + size
                 if row.name.endswith(_MTP):
                     self.mtp.add(layer)
             elif len(self.outside) < _MOST_OUTSIDE:
                 self.outside[row.name] = size
+                if place is not None:
+                    self.placed[row.name] = place
+
+    def _told(self, name: str) -> str | None:
+        """Where a tensor is told to go: by the first rule that fits (llama-model-loader.cpp)."""
+        return next((place for pattern, place in self._rules if pattern.search(name)), None)
 
 
-def together(headers: Sequence[Header]) -> dict[str, Any]:
-    """The fields of ModelFact for these files, the first one first; plain JSON."""
+def together(
+    headers: Sequence[Header], overrides: Sequence[tuple[str, str]] = ()
+) -> dict[str, Any]:
+    """The fields of ModelFact for these files, the first one first; plain JSON.
+
+    `overrides` are regular expressions for names of tensors, each with HOST or GPU.
+    """
     first = next((one for one in headers if one.architecture), headers[0])
-    sums = _Sums()
+    sums = _Sums(overrides)
     for header in headers:
         sums.add(header)
     last = max(sums.blocks, default=-1)
@@ -102,7 +117,9 @@ def together(headers: Sequence[Header]) -> dict[str, Any]:
         "size": sums.size,
         "untold": sums.untold,
         "blocks": [sums.blocks.get(layer, 0) for layer in layers],
-        "experts": [sums.experts.get(layer, 0) for layer in layers],
+        "on_host": [sums.moved[HOST].get(layer, 0) for layer in layers],
+        "on_gpu": [sums.moved[GPU].get(layer, 0) for layer in layers],
+        "placed": sums.placed,
         "outside": sums.outside,
         "mtp": sorted(sums.mtp),
         "repeated": sums.repeated[:_MOST_NAMED],

@@ -10,6 +10,7 @@ from jobs.servers.llamacpp_memory import told, without_gpu
 from jobs.servers.llamacpp_needs import Words, flag_check, load, roles
 from preflight.models.fit import Learned, Load
 
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 SERVER = "/opt/llama/llama-server"
 
 
@@ -49,7 +50,10 @@ def test_a_plain_command_line_takes_the_servers_own_choices() -> None:
         "batch": 512,
         "flash": True,
         "on_gpu": None,
-        "experts_on_host": 0,
+        "overrides": (),
+        "draft_on_gpu": None,
+        "draft_overrides": (),
+        "untold": "",
         "cache_on_host": False,
         "mmproj_on_host": False,
         "mtp": False,
@@ -75,8 +79,34 @@ FLAGS: list[tuple[list[str], dict[str, object]]] = [
     (["-ngl", "20"], {"on_gpu": 20}),
     (["-ngl", "all"], {"on_gpu": None}),
     (["-ngl", "-1"], {"on_gpu": None}),
-    (["-ncmoe", "12"], {"experts_on_host": 12}),
-    (["-cmoe"], {"experts_on_host": 1 << 20}),
+    (["-ncmoe", "2"], {"overrides": ((rf"blk\.(0|1){EXPERTS}", "host"),)}),
+    (["-ncmoe", "0"], {"overrides": ()}),
+    (["-cmoe"], {"overrides": ((EXPERTS, "host"),)}),
+    (
+        ["-ot", "blk.[0-3].ffn=CUDA0,output=Vulkan1", "-cmoe", "--override-tensor", "x=CUDA_Host"],
+        {
+            "overrides": (
+                ("blk.[0-3].ffn", "gpu"),
+                ("output", "gpu"),
+                (EXPERTS, "host"),
+                ("x", "host"),
+            )
+        },
+    ),
+    (["-otd", "exps=CPU", "-cmoed"], {"draft_overrides": (("exps", "host"), (EXPERTS, "host"))}),
+    (["-ngld", "4"], {"draft_on_gpu": 4, "on_gpu": None}),
+    (["-dev", "none", "-devd", "none"], {"on_gpu": 0, "draft_on_gpu": 0}),
+    (["--rpc", "10.0.0.2:50052"], {"untold": "--rpc puts a part of it on other machines"}),
+    (
+        ["-ot", "exps=MoE"],
+        {"untold": "--override-tensor puts tensors on MoE, which is not known here"},
+    ),
+    (["-ot", "a(=CPU"], {"untold": "--override-tensor: a( cannot be read as an expression here"}),
+    (
+        ["-ot", "[[:digit:]]=CPU"],
+        {"untold": "--override-tensor: [[:digit:]] cannot be read as an expression here"},
+    ),
+    (["-otd", "a(=CPU"], {"untold": ""}),  # there is no draft
     (["-nkvo"], {"cache_on_host": True}),
     (
         ["--swa-full", "-ub", "2048", "-fa", "off"],
@@ -101,6 +131,10 @@ def test_variables_stand_behind_flags() -> None:
     found = load(own, "candidate", ())
     assert found is not None
     assert (found.context, found.slots) == (1024, 2)
+    told = {"LLAMA_ARG_CPU_MOE": "1", "LLAMA_ARG_OVERRIDE_TENSOR": "x=CPU"}
+    both = a_load("-ot", "y=CPU", **told).overrides
+    assert both == (("x", "host"), (EXPERTS, "host"), ("y", "host"))
+    assert a_load(LLAMA_ARG_CPU_MOE="off").overrides == ()
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_draft_brings_weights_cache_and_compute_of_its_own() -> None:
 
 def test_mtp_layers_have_a_context_of_full_length() -> None:
     """One layer more, as f16, and a second compute buffer; the layers are loaded only then."""
-    model = a_model(blocks=(200 << 20,) * 5, experts=(0,) * 5, mtp=(4,), keys=_keys(5))
+    model = a_model(blocks=(200 << 20,) * 5, mtp=(4,), keys=_keys(5))
     plain, mtp = parts(a_load(), Models(model)), parts(a_load(mtp=True), Models(model))
     assert mtp["weights"] - plain["weights"] == 200
     assert mtp["MTP KV"] == plain["KV"] / 4
@@ -81,6 +81,39 @@ def test_what_stays_with_the_host_is_not_counted() -> None:
         found = read(a_load(mmproj=PROJECTOR, mmproj_on_host=on_host), box, Deadline(1))
         assert isinstance(found, Models)
         assert found.projector_mib == mib
+
+
+def test_a_draft_may_stay_with_the_host_too() -> None:
+    """-ngld, layer by layer: its weights and its cache."""
+    models = Models(a_model(), a_model())
+    none = parts(a_load(draft=DRAFT, draft_on_gpu=0), models)
+    assert (none["draft weights"], none["draft KV"]) == (0, 0)
+    half = parts(a_load(draft=DRAFT, draft_on_gpu=3), models)
+    assert half["draft weights"] == 2 * 200 + 112
+    assert half["draft KV"] == parts(a_load(draft=DRAFT), models)["draft KV"] / 2
+
+
+def test_tensors_that_are_told_where_to_go_are_asked_for_each_model() -> None:
+    """-ot for the model, -otd for its draft."""
+    box = FakeBox()
+    rules, others = (("exps", "host"),), (("ffn", "gpu"),)
+    load = a_load(draft=DRAFT, overrides=rules, draft_overrides=others)
+    assert isinstance(read(load, box, Deadline(5)), Models)
+    assert box.overridden == {MODEL: rules, DRAFT: others}
+    for several in (
+        read(load, box, Deadline(5), gpus=2),
+        read(load.model_copy(update={"share": 0.5}), box, Deadline(5)),
+    ):
+        assert several == Unread("tensors are told to go to one of several GPUs")
+
+
+def test_a_command_line_that_does_not_tell_is_unknown_and_asks_for_a_number() -> None:
+    """Nothing is made up for a part that goes to another machine."""
+    load = a_load(untold="--rpc puts a part of it on other machines")
+    verdict = budget(FakeBox(), 20 * GIB, load)
+    assert verdict.state is State.UNKNOWN
+    assert "cannot be estimated: --rpc puts a part" in verdict.found
+    assert "free_mib" in verdict.remedy
 
 
 def test_several_gpus_pay_for_compute_and_driver_each() -> None:

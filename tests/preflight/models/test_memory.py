@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from preflight.linux.files import LinuxFiles
 from preflight.models.memory import Shape, bytes_of, cells
 from tests.fakes import a_model
 from tests.preflight import giants
+from tests.preflight.ggufs import gguf
 
 MIB = 1 << 20
 
@@ -86,11 +88,11 @@ def test_its_mtp_context_is_of_full_length_and_f16(giant: Shape) -> None:
 
 def test_its_weights_go_to_the_gpu_without_the_words(giant: Shape) -> None:
     """The table of words stays with the host, and MTP layers are only loaded where they are used."""
-    whole = giant.weights(None, 0, mtp=True) / MIB
+    whole = giant.weights(None, mtp=True) / MIB
     assert whole == pytest.approx(14_976 - 682, abs=1)
-    assert giant.weights(None, 0, mtp=False) / MIB == pytest.approx(whole - 228, abs=1)
-    assert giant.weights(0, 0, mtp=True) == 0
-    assert giant.weights(1, 0, mtp=False) / MIB == pytest.approx(995, abs=1)  # the output alone
+    assert giant.weights(None, mtp=False) / MIB == pytest.approx(whole - 228, abs=1)
+    assert giant.weights(0, mtp=True) == 0
+    assert giant.weights(1, mtp=False) / MIB == pytest.approx(995, abs=1)  # the output alone
 
 
 LOGGED = [
@@ -181,17 +183,48 @@ def test_the_guess_at_compute_is_near_what_logs_say(
     assert guess == pytest.approx(logged, rel=0.05)
 
 
-def test_experts_can_stay_with_the_host() -> None:
-    """-ncmoe keeps those of the first layers out of the GPU."""
-    model = a_model(experts=(150 << 20,) * 4)
-    whole = Shape(model).weights(None, 0, mtp=False)
-    assert whole - Shape(model).weights(None, 2, mtp=False) == 300 * MIB
+def test_tensors_that_are_told_where_to_go_do_not_go_with_their_layer() -> None:
+    """To the host from layers of the GPU, to the GPU from layers of the host."""
+    plain = a_model()
+    kept = a_model(on_host=(150 << 20, 150 << 20, 0, 0), on_gpu=(7 << 20, 0, 7 << 20, 0))
+    whole = Shape(plain).weights(None, mtp=False)
+    assert whole - Shape(kept).weights(None, mtp=False) == 300 * MIB
+    half = Shape(plain).weights(3, mtp=False)
+    assert Shape(kept).weights(3, mtp=False) - half == 7 * MIB
+    assert Shape(kept).weights(0, mtp=False) == 14 * MIB
+
+
+def test_the_words_and_the_output_may_be_told_where_to_go() -> None:
+    """The table of words lies with the host by itself, and the output with the GPU."""
+    moved = a_model(placed={"token_embd.weight": "gpu", "output.weight": "host"})
+    plain = Shape(a_model()).weights(None, mtp=False)
+    assert Shape(moved).weights(None, mtp=False) == plain  # 112 MiB each
+    assert Shape(a_model(placed={"output.weight": "host"})).weights(None, mtp=False) == 800 * MIB
+    words = {"token_embd.weight": 100 * MIB}
+    tied = a_model(outside=words, placed={"token_embd.weight": "gpu"})
+    assert Shape(tied).weights(None, mtp=False) == 900 * MIB
+    tied = a_model(outside=words, placed={"token_embd.weight": "host"})
+    assert Shape(tied).weights(None, mtp=False) == 800 * MIB
+
+
+def test_rules_for_tensors_are_applied_to_their_names(tmp_path: Path) -> None:
+    """The first rule that fits counts, for layers and for what lies outside of them."""
+    names = ["blk.0.ffn_up_exps.weight", "blk.0.ffn_up.weight", "blk.1.ffn_down_exps.weight"]
+    path = tmp_path / "model.gguf"
+    path.write_bytes(gguf(tensors=dict.fromkeys([*names, "output.weight"], 1024)))
+    rules = [(r"blk\.1\..*exps", "gpu"), ("exps", "host"), ("^output", "host")]
+    with closing(LinuxFiles()) as files:
+        fact = files.model([str(path)], within=10, overrides=rules)
+        plain = files.model([str(path)], within=10)
+    assert (fact.on_host, fact.on_gpu) == ((4096, 0), (0, 4096))
+    assert fact.placed == {"output.weight": "host"}
+    assert (plain.on_host, plain.placed) == ((0, 0), {})
 
 
 def test_words_that_are_also_the_output_are_there_twice() -> None:
     """Where no output tensor is, the table of words goes to the GPU too."""
     tied = a_model(outside={"token_embd.weight": 100 * MIB, "output_norm.weight": MIB})
-    assert Shape(tied).weights(None, 0, mtp=False) == (800 + 100 + 1) * MIB
+    assert Shape(tied).weights(None, mtp=False) == (800 + 100 + 1) * MIB
 
 
 def test_a_cache_type_that_is_not_known_counts_as_f16() -> None:
@@ -217,6 +250,6 @@ def test_absurd_metadata_gives_a_number(said: dict[str, Any]) -> None:
         where = cells(4096, 2, unified=False)
         window = shape.window_cells(where, 512, full=False)
         assert shape.cache(range(shape.layers), where, ("f16", "q8_0"), window) >= 0
-        assert shape.weights(None, 0, mtp=True) >= 0
+        assert shape.weights(None, mtp=True) >= 0
         assert shape.state(2, 3) >= 0
         assert shape.compute(where, 512, flash=False) >= 0
