@@ -225,8 +225,13 @@ class Box(Protocol):
         """The header of a GGUF file."""
         ...
 
-    def model(self, paths: Sequence[str], *, within: float) -> ModelFact:
-        """All files of one model together, from their headers."""
+    def model(
+        self, paths: Sequence[str], *, within: float, overrides: Sequence[tuple[str, str]] = ()
+    ) -> ModelFact:
+        """All files of one model together, from their headers.
+
+        `overrides` say of some tensors, by regular expressions, that they go to "host" or "gpu".
+        """
         ...
 
     def vocabularies(self, one: str, other: str, *, within: float) -> Vocabularies:

@@ -71,7 +71,6 @@ def a_model(**facts: Any) -> ModelFact:
         tensors=38,
         size=1 << 30,
         blocks=(200 << 20,) * 4,
-        experts=(0,) * 4,
         outside={"token_embd.weight": 112 << 20, "output.weight": 112 << 20},
         words=32_000,
     )
@@ -108,6 +107,8 @@ class FakeBox(FakeHost):
     headers: dict[str, GgufFact] = field(default_factory=dict)
     models: dict[str, ModelFact] = field(default_factory=dict)
     """Whole models, by the path of their first file."""
+    overridden: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """What was said of a model's tensors when it was last asked for."""
     vocabulary: Vocabularies = field(default_factory=lambda: Vocabularies(32_000, 32_000))
     samples: dict[str, Sampled] = field(default_factory=dict)
     kept_out: dict[str, Readable] = field(default_factory=dict)
@@ -152,9 +153,12 @@ class FakeBox(FakeHost):
         del within
         return self.headers.get(path) or GgufFact(path, size=1 << 30, needed=1 << 30, version=3)
 
-    def model(self, paths: Sequence[str], *, within: float) -> ModelFact:
+    def model(
+        self, paths: Sequence[str], *, within: float, overrides: Sequence[tuple[str, str]] = ()
+    ) -> ModelFact:
         """The model that was written down under its first file, else a small llama."""
         del within
+        self.overridden[paths[0]] = tuple(overrides)
         return self.models.get(paths[0]) or a_model(paths=tuple(paths))
 
     def vocabularies(self, one: str, other: str, *, within: float) -> Vocabularies:
