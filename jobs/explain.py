@@ -52,13 +52,16 @@ def _problem(
     tagged = (*place.key, "kind")
     named = detail["type"] == "union_tag_invalid" and tagged in document.lines
     line = document.lines[tagged] if named else document.line(place.key)
-    shown = ".".join(str(part) for part in place.key if isinstance(part, str))
-    message, remedy = _words(detail, model, place)
+    written = tagged if named else place.key
+    shown = ".".join(str(part) for part in written if isinstance(part, str))
+    message, remedy = _words(detail, model, place, _given(document, place.key))
     return Problem(document.file, line, shown, message, remedy), place.key
 
 
-def _words(detail: ErrorDetails, model: type[BaseModel], place: _Place) -> tuple[str, str]:
-    """What is wrong and what to do."""
+def _words(
+    detail: ErrorDetails, model: type[BaseModel], place: _Place, given: str
+) -> tuple[str, str]:
+    """What is wrong and what to do. `given` says what sort of value stands there."""
     context = detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":
@@ -74,9 +77,68 @@ def _words(detail: ErrorDetails, model: type[BaseModel], place: _Place) -> tuple
             words = what, todo
         case "literal_error":
             words = f"is not one of {context.get('expected', '')}", _meaning(place)
+        case kind if kind in _SORTS:
+            words = _another_sort(_SORTS[kind], place, given)
+        case "string_too_short" | "too_short" if context.get("min_length") == 1:
+            words = "is empty", _meaning(place)
+        case kind if kind in _LIMITS:
+            words = _LIMITS[kind].format(**context), _meaning(place)
         case _:
             words = detail["msg"].removeprefix("Input "), _meaning(place)
     return words
+
+
+_LIST, _TABLE = "a list", "a table"
+_SORTS = {
+    "string_type": "text in quotes",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    **dict.fromkeys(("tuple_type", "list_type"), _LIST),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _TABLE),
+}
+"""pydantic's errors about the sort of a value, and the sort that was wanted, in TOML's words."""
+
+_NAMES: tuple[tuple[type, str], ...] = (
+    (bool, "true or false"),  # before numbers: in Python it is one
+    (str, "text"),
+    (int, "a whole number"),
+    (float, "a decimal number"),
+    (list, _LIST),
+    (dict, _TABLE),
+)
+
+_LIMITS = {
+    "greater_than": "should be more than {gt}",
+    "greater_than_equal": "should be at least {ge}",
+    "less_than": "should be less than {lt}",
+    "less_than_equal": "should be at most {le}",
+    "string_too_short": "is too short: should have at least {min_length} characters",
+    "string_pattern_mismatch": "has the wrong form",
+}
+
+
+def _given(document: Document, key: Key) -> str:
+    """What sort of value stands in the file at this key; empty where none does."""
+    value: object = document.values
+    for part in key:
+        if isinstance(value, dict):
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            return ""
+    return next((name for sort, name in _NAMES if isinstance(value, sort)), "")
+
+
+def _another_sort(wanted: str, place: _Place, given: str) -> tuple[str, str]:
+    """A value of another sort; for tables the brackets decide."""
+    header = ".".join(part for part in place.key if isinstance(part, str))
+    if place.inside and wanted == _LIST and given == _TABLE:
+        return "should be a list of tables, not one table", f"write [[{header}]]"
+    if place.inside and wanted == _TABLE and given == _LIST:
+        return "should be one table, not a list of tables", f"write [{header}]"
+    return f"should be {wanted}{f', not {given}' if given else ''}", _meaning(place)
 
 
 def _meaning(place: _Place) -> str:
@@ -84,7 +146,9 @@ def _meaning(place: _Place) -> str:
     for owner in place.owners:
         field = owner.model_fields.get(str(place.key[-1])) if place.key else None
         if field and field.description:
-            return f"write {field.description[0].lower()}{field.description[1:]}".rstrip(".")
+            said = field.description.rstrip(".")
+            plain = said[1:2].islower() or said[1:2] == " "  # TCP and URL stay as they are
+            return f"write {said[0].lower() if plain else said[0]}{said[1:]}"
     return ""
 
 

@@ -104,6 +104,7 @@ class Seconds(float):
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST = 366 * 86400.0  # no clock overflows, and no night is that long
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 
 
@@ -119,7 +120,10 @@ def duration(text: object) -> Seconds:
         raise ValueError(
             'is no duration; write a number with ms, s, m, h or d, such as "90s" or "1h30m"'
         )
-    return Seconds(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    found = Seconds(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    if found > _LONGEST:
+        raise ValueError("is more than a year; write what the night has")
+    return found
 
 
 def in_words(seconds: float) -> str:
@@ -187,8 +191,12 @@ PortOrFree = Annotated[
 ]
 """A port number, or "free": the runner asks the kernel for one right before the start."""
 
-Count = Annotated[int, Field(strict=True, ge=1)]
-Mib = Annotated[int, Field(strict=True, ge=0)]
+MOST = 2**31 - 1
+"""The largest number that every server takes."""
+
+Count = Annotated[int, Field(strict=True, ge=1, le=MOST)]
+Repeats = Annotated[int, Field(strict=True, ge=1, le=10_000)]
+Mib = Annotated[int, Field(strict=True, ge=0, le=MOST)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Temperature = Annotated[float, Field(ge=0, le=5)]
 

@@ -7,14 +7,15 @@ from pydantic import BeforeValidator, Field, PrivateAttr, WithJsonSchema, field_
 
 from jobs.claims import AnyClaim, ExitCode
 from jobs.fields import (
+    MOST,
     CheckId,
-    Count,
     Duration,
     ExplicitPath,
     Mib,
     Model,
     Name,
     PortOrFree,
+    Repeats,
     Seconds,
     Share,
     Temperature,
@@ -139,7 +140,9 @@ class GpuNeed(Model):
         default=None, description="Index of the GPU as the driver counts them."
     )
     uuid: str | None = Field(
-        default=None, pattern="^(GPU|MIG)-", description="UUID of the GPU, which no reboot changes."
+        default=None,
+        pattern="^(GPU|MIG)-",
+        description="UUID of the GPU, as in GPU-5f0c…, which no reboot changes.",
     )
 
     @field_validator("free_mib", mode="before")
@@ -199,23 +202,23 @@ class Workload(Model):
         description="Built-in prompts (builtin:mixed, prose, code or reasoning), or the path of a "
         "text file whose prompts are separated by lines of three dashes.",
     )
-    max_tokens: Annotated[int, Field(strict=True, ge=2)] = Field(
+    max_tokens: Annotated[int, Field(strict=True, ge=2, le=MOST)] = Field(
         default=256, description="Tokens to generate for each request."
     )
     temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)] = Field(
         default=(0.0,), description="Sampling temperatures; each is measured and judged by itself."
     )
-    repeats: Count = Field(
+    repeats: Repeats = Field(
         default=5, description="Measured replies for each prompt and temperature."
     )
-    warmups: Annotated[int, Field(strict=True, ge=0)] = Field(
+    warmups: Annotated[int, Field(strict=True, ge=0, le=10_000)] = Field(
         default=3, description="Most replies to discard first; fewer when two in a row agree."
     )
     fill: tuple[Share, ...] = Field(
         default=(),
         description="Shares of the context to fill with one prompt; decoding is then measured there.",
     )
-    repeats_at_depth: Count = Field(
+    repeats_at_depth: Repeats = Field(
         default=3, description="Measured replies for each temperature behind a filled context."
     )
     request_within: Duration = Field(

@@ -51,7 +51,7 @@ def _task(job: Job) -> Iterator[Mistake]:
     for number, claim in enumerate(job.claim):
         if claim.kind != "exit_code":
             yield Mistake(
-                ("claim", number),
+                ("claim", number, "kind"),
                 f"a task is judged by its exit code, not by {claim.kind}",
                 'remove it, or write kind = "exit_code"',
             )

@@ -25,6 +25,8 @@ class Document:
 
     def line(self, key: Key) -> int | None:
         """The line of this key, or of the nearest table or value that holds it."""
+        if (first := self.lines.get((*key, 0))) is not None and key not in self.lines:
+            return first  # a list of tables begins with the first of them
         for length in range(len(key), 0, -1):
             if key[:length] in self.lines:
                 return self.lines[key[:length]]

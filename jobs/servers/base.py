@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from jobs.evidence import Evidence
 from jobs.fields import (
@@ -93,8 +93,15 @@ LATER: Mapping[str, str] = MappingProxyType(
 )
 """Kinds of server that are known by name and not supported yet."""
 
+
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError(f"`{name}` is no name of a variable; write letters, digits and _ only")
+    return name
+
+
 Environment = Annotated[
-    dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], str],
+    dict[Annotated[str, AfterValidator(_variable)], str],
     Field(description="Environment variables to set for the server; no secrets."),
 ]
 

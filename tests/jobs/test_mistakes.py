@@ -40,7 +40,7 @@ def test_a_task_claims_its_exit_code(tmp_path: Path) -> None:
         ("command", "port = 8081\ncommand", "4: candidate.port: means nothing for a task"),
         ('command = ["/opt/llama-bench", "-m", "/m/model.gguf"]', "", "2: candidate: a task without a command"),
         ("question", 'baseline = { drop = ["-x"] }\nquestion', "1: baseline: a task has no baseline"),
-        ("[candidate]", '[[claim]]\nkind = "speculation"\n[candidate]', "2: claim: a task is judged by its exit code"),
+        ("[candidate]", '[[claim]]\nkind = "speculation"\n[candidate]', "3: claim.kind: a task is judged by its exit code"),
     ],
 )  # fmt: skip
 def test_a_task_is_no_server(tmp_path: Path, old: str, new: str, expected: str) -> None:

@@ -108,9 +108,9 @@ def test_a_missing_file_says_so(config: Path) -> None:
     [
         ('zone = "UTC"', "timezone =", "zone: unknown key"),
         ('timezone = "Mars/Olympus"', "timezone =", "is no timezone"),
-        ("timezone = 1", "timezone =", "timezone: should be a valid string"),
+        ("timezone = 1", "timezone =", "timezone: should be text in quotes, not a whole number"),
         ("prot = 8080", "port =", "production.prot: unknown key; did you mean `port`?"),
-        ('port = "8080"', "port =", "production.port: should be a valid integer"),
+        ('port = "8080"', "port =", "production.port: should be a whole number, not text"),
         ('name = "l/lm"', "name =", "`l/lm` has a slash"),
         ('host = "localhost"\nport = 8080', "port =", "write 127.0.0.1"),
         ('model = "~/m.gguf"\nport = 8080', "port =", "`~` is for shells"),
