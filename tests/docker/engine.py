@@ -91,22 +91,6 @@ class Engine:
         """A container's short id, as its cgroup carries it."""
         return self.do("inspect", "--format={{.Id}}", name)[:12]
 
-    def script(self, path: Path, name: str) -> dict[str, list[str]]:
-        """The three commands by which a person drives a container: stop, start and status."""
-        path.write_text(
-            f"""#!/bin/sh
-case "$1" in
-  status) case "$(docker inspect --format='{{{{.State.Running}}}}' {name})" in
-            true) exit 0 ;; false) exit 3 ;; *) exit 1 ;;
-          esac ;;
-  *) exec docker "$1" {name} ;;
-esac
-""",
-            encoding="utf-8",
-        )
-        path.chmod(0o755)
-        return {word: [str(path), word] for word in ("start", "stop", "status")}
-
     def empty(self) -> None:
         """End and remove every container."""
         if left := self.do("ps", "--all", "--quiet").split():

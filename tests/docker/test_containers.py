@@ -10,7 +10,7 @@ from preflight.linux.box import LinuxBox
 from preflight.ports.owner import PortOwner
 from preflight.verdict import State
 from runner.demo import models
-from tests.docker.engine import Engine
+from tests.docker.engine import ROOT, Engine
 from tests.e2e.night import Night
 from tests.servers import STANDIN, free_port, soon
 
@@ -22,7 +22,10 @@ def served(night: Night, engine: Engine) -> Night:
     (model,) = models.write("plain", night.room / "llm.gguf")
     words = [*STANDIN, "--model", str(model), "--port", str(port), "--ctx-size", "4096"]
     engine.run("llm", words, "--restart=always", readable=[night.room])
-    driven: dict[str, Any] = engine.script(night.room / "llm.sh", "llm")
+    driven: dict[str, Any] = {
+        word: [str(ROOT / "deploy/container.sh"), word, "llm"]
+        for word in ("start", "stop", "status")
+    }
     night.settings["production"] = [
         {
             "name": "llm",

@@ -193,10 +193,18 @@ def test_the_configuration_of_the_readme_has_ten_lines() -> None:
 @pytest.mark.parametrize("page", ["install", "schedule"])
 def test_the_configuration_of_a_page_is_read(page: str, tmp_path: Path) -> None:
     """Whole, or pasted below the rest."""
-    (text,) = blocks(HOW_TO / f"{page}.md", "toml")
+    text, *_ = blocks(HOW_TO / f"{page}.md", "toml")
     (tmp_path / "runner.toml").write_text(text)
     (row,) = load_settings(tmp_path / "runner.toml").schedule
     assert row.job == "200k-mtp"
+
+
+def test_a_production_in_a_container_is_read(tmp_path: Path) -> None:
+    """In place of the page's own [[production]]."""
+    _, text = blocks(HOW_TO / "install.md", "toml")
+    (tmp_path / "runner.toml").write_text(text)
+    (service,) = load_settings(tmp_path / "runner.toml").production
+    assert service.supervisor.kind == "command"
 
 
 def test_each_line_of_the_readme_is_explained() -> None:
