@@ -17,7 +17,7 @@ def serve(config: str | None, *, as_json: bool) -> int:
     settings = options.settings(config)
     who.become_owner(Path(settings.state_dir), config=path)
     from runner import logs  # noqa: PLC0415 - after a broken config has been told
-    from runner.schedule.daemon import Daemon  # noqa: PLC0415 - likewise
+    from runner.schedule.keep import keep_serving  # noqa: PLC0415 - likewise
     from runner.schedule.moments import RealTimes  # noqa: PLC0415 - likewise
     from runner.schedule.process import Taken, Wishes  # noqa: PLC0415 - likewise
     from runner.settings import secrets_of  # noqa: PLC0415 - likewise
@@ -29,7 +29,7 @@ def serve(config: str | None, *, as_json: bool) -> int:
     stop.install()
     wishes.install()
     try:
-        daemon = Daemon(path, times=RealTimes(), stop=stop, wishes=wishes)
+        keep_serving(path, settings, times=RealTimes(), stop=stop, wishes=wishes)
     except Taken as taken:
         raise out.Failure(
             str(taken),
@@ -37,10 +37,6 @@ def serve(config: str | None, *, as_json: bool) -> int:
             where=settings.state_dir,
             remedy="one is enough; see `runner status`",
         ) from taken
-    try:
-        daemon.serve()
-    finally:
-        daemon.close()
     out.answer(
         {"ended": stop()}, f"ended: {stop()}; runs that go on are not touched", as_json=as_json
     )

@@ -17,6 +17,7 @@ from runner.recovery.notify import notify
 from runner.schedule import coming, firing
 from runner.schedule.ahead import Ahead
 from runner.schedule.alarm import BEAT_S, After, Alarm
+from runner.schedule.aloud import Aloud
 from runner.schedule.children import Children
 from runner.schedule.conf import Live
 from runner.schedule.desk import Desk
@@ -43,6 +44,10 @@ _STATUS_WITHIN_S = 120.0
 _DEAF_AFTER_S = 6 * BEAT_S
 
 
+class StateGone(Exception):
+    """The state directory was removed or renamed: what is written now, nobody will read."""
+
+
 class Daemon:
     """One daemon of one state directory."""
 
@@ -65,7 +70,7 @@ class Daemon:
         state_dir = Path(self._live.settings.state_dir)
         make_state_dir(state_dir)
         self._live.keep()
-        self._state_dir = state_dir
+        self._state_dir, self._aloud = state_dir, Aloud(state_dir, times)
         self._lock = alone(state_dir)
         journal = Journal.open(state_dir, zone=self._live.settings.zone)
         self._journal, self._ledger = journal, Ledger(journal)
@@ -86,7 +91,7 @@ class Daemon:
         )
         self._reconciler = Reconciler(self._ledger, self._live.settings.zone)
         self._rows: tuple[Row, ...] = ()
-        self._beats, self._beat_at = 0, times.moment().steady
+        self._beats, self._beat_at, self._failed = 0, times.moment().steady, False
         self._published, self._shown = 0.0, self._children()
         self._woken: set[int] = set()
         self._follow()
@@ -97,7 +102,10 @@ class Daemon:
     # The loop
 
     def serve(self) -> None:
-        """Tick until a signal asks for an end. Runs that go on do not notice it."""
+        """Tick until a signal asks for an end. Runs that go on do not notice it.
+
+        Raises StateGone where another daemon of the same directory must begin anew.
+        """
         self.tick()
         notify("READY=1")
         while self._stop() is None:
@@ -131,7 +139,9 @@ class Daemon:
 
     def tick(self) -> None:
         """One look at everything. A part that fails is told of, and the others go on."""
-        now = self._times.moment()
+        if not self._journal.is_there:
+            raise StateGone(f"{self._state_dir} was removed or renamed while runner serve ran")
+        now, self._failed = self._times.moment(), False
         self._try("configuration", lambda: self._take_up(now))
         self._try("slots", lambda: self._slots(now))
         self._try("watch", lambda: self._watch.tick(self._woken, notify_alive))
@@ -140,6 +150,8 @@ class Daemon:
         self._try("audit", lambda: self._audit(now))
         self._try("publishing", lambda: self._publish(now))
         self._try("errands", lambda: self._post.tick(now))
+        if self._aloud.is_lost and not self._failed:
+            self._try("journal", self._found_again)
         if now.steady - self._beat_at < _DEAF_AFTER_S:
             notify_alive()
         notify(f"STATUS={self.status()}")
@@ -148,7 +160,9 @@ class Daemon:
         try:
             act()
         except JournalError as error:
+            self._failed = True
             log.warning("the journal cannot be used", part=name, error=str(error))
+            self._aloud.say(self.standing(), error, self._live.settings.alerts.channel)
         except Exception as error:
             log.exception("a fault of the runner", part=name)
             try:
@@ -157,6 +171,12 @@ class Daemon:
                 self._incidents.open(f"bug:{name}", first, [said, "please report it"])
             except JournalError:
                 return
+
+    def _found_again(self) -> None:
+        """Nothing has failed in this tick; whether the journal takes it is the proof."""
+        first = f"{self.standing()} · runner serve can write its journal again"
+        self._incidents.note("journal:lost", first, ["what production did meanwhile is told now"])
+        self._aloud.works_again()
 
     # The parts
 
@@ -260,7 +280,7 @@ class Daemon:
 
     def standing(self) -> str:
         """How production is, for the first line of whatever is told."""
-        known = self._watch.known
+        known = self._watch.last
         if not self._live.settings.production:
             return "NO PRODUCTION on this box"
         down = [name for name, seen in known.items() if not seen.up]
@@ -279,6 +299,7 @@ class Daemon:
     def close(self) -> None:
         """Let go of everything; runs go on."""
         self._alarm.close()
+        self._watch.close()
         self._journal.shut()
         os.close(self._lock)
 

@@ -123,14 +123,22 @@ class Watch:
         self._found: dict[str, Found] = {}
         self.settings = settings
         self.known: dict[str, Seen] = {}
+        """What was written down of each service."""
+        self.last: dict[str, Seen] = {}
+        """What was seen of it, also where that could not be written down."""
 
     def follow(self, settings: Settings) -> None:
         """Watch what these settings name."""
         self.settings = settings
         names = {service.name for service in settings.production}
         self.known = {name: seen for name, seen in self.known.items() if name in names}
+        self.last = {name: seen for name, seen in self.last.items() if name in names}
         self._next = dict.fromkeys(names, 0.0)
         self._found = {}
+        self._let_go(set(self._pidfds))
+
+    def close(self) -> None:
+        """Watch nothing any more."""
         self._let_go(set(self._pidfds))
 
     def fds(self) -> list[int]:
@@ -166,6 +174,7 @@ class Watch:
             self._next[name] = self._times.now() + AGAIN_S
             return
         self._doubted.discard(name)
+        self.last[name] = seen
         if self._explained(before, seen) or self._busy():
             self._incidents.resolve(f"prod:{name}", self._back(service, seen)) if seen.up else None
         else:

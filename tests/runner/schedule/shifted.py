@@ -12,9 +12,10 @@ from pathlib import Path
 
 import apscheduler.schedulers.base
 
-from runner.schedule.daemon import Daemon
+from runner.schedule.keep import keep_serving
 from runner.schedule.moments import Moment, RealTimes
 from runner.schedule.process import Taken, Wishes
+from runner.settings import load_settings
 from runner.stopping import StopFlag
 
 OFFSET = Path(sys.argv[2])
@@ -53,15 +54,12 @@ def main() -> int:
     stop, wishes = StopFlag(), Wishes()
     stop.install()
     wishes.install()
+    config = Path(sys.argv[1])
     try:
-        daemon = Daemon(Path(sys.argv[1]), times=ShiftedTimes(), stop=stop, wishes=wishes)
+        keep_serving(config, load_settings(config), times=ShiftedTimes(), stop=stop, wishes=wishes)
     except Taken as taken:
         sys.stderr.write(f"{taken}\n")
         return 4
-    try:
-        daemon.serve()
-    finally:
-        daemon.close()
     return 0
 
 
