@@ -20,6 +20,7 @@ from preflight.gpu.budget import GpuBudget
 from preflight.host.room import Binary, DiskSpace, StateDir
 from preflight.models.fit import Learned, Load
 from preflight.models.roles import Roles, files_of
+from preflight.models.safetensors_whole import ENDING, INDEX, SafetensorsWhole
 from preflight.models.shards import Shards
 from preflight.ports.owner import PortOwner
 from preflight.production.back import way_back
@@ -127,6 +128,8 @@ def _files(
         yield FileExists(path=file.path, role=file.role, gguf=file.gguf, owner=owner, record=record)
         if file.gguf and file.role == "weights":
             yield Shards(path=file.path, owner=owner, record=record)
+        if file.path.endswith((ENDING, INDEX)):
+            yield SafetensorsWhole(path=file.path, owner=owner)
 
 
 def _logs(recipes: Iterable[Json]) -> Iterator[str]:
@@ -239,7 +242,7 @@ def _loads(
 def _weights(files: Iterable[ServerFile]) -> Iterator[str]:
     """The model files that go to the GPU, all shards of a split one."""
     for file in files:
-        if file.role in _MODELS:
+        if file.role in _MODELS and not file.path.endswith(INDEX):
             yield from files_of(file.path)
 
 

@@ -18,6 +18,7 @@ from preflight.file_facts import (
     ModelFact,
     Neighbour,
     Readable,
+    SafetensorsFact,
     Sampled,
     Vocabularies,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Neighbour",
     "Readable",
     "Running",
+    "SafetensorsFact",
     "Sampled",
     "Terminal",
     "Text",
@@ -232,6 +234,10 @@ class Box(Protocol):
 
         `overrides` say of some tensors, by regular expressions, that they go to "host" or "gpu".
         """
+        ...
+
+    def safetensors(self, paths: Sequence[str], *, within: float) -> tuple[SafetensorsFact, ...]:
+        """The header of each safetensors file, or of the index of a split model, in order."""
         ...
 
     def vocabularies(self, one: str, other: str, *, within: float) -> Vocabularies:

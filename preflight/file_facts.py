@@ -81,6 +81,28 @@ class GgufFact:
 
 
 @dataclass(frozen=True, slots=True)
+class SafetensorsFact:
+    """What a safetensors file's header says, or an index; `bad` tells why there is none."""
+
+    path: str
+    fault: str = ""
+    said: str = ""
+    bad: str = ""
+    size: int = 0
+    needed: int = 0
+    tensors: int = 0
+    names: tuple[str, ...] = ()
+    """Of an index: the files beside it that hold the tensors."""
+    hole: int = -1
+    """The first byte of the tensors that was never written, -1 where all were."""
+    hollow: int = 0
+    zeros_are_holes: bool = False
+    """Whether this file system shows a block of zeros as a hole."""
+    marker: str = ""
+    """A file beside it that says that a download goes on; empty where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFact:
     """A whole model, all its files put together, as their headers tell it."""
 

@@ -33,6 +33,7 @@ from preflight.host.ram import HostRam
 from preflight.host.room import Binary, DiskSpace, StateDir
 from preflight.host.timing import ClockKept, StaysUp
 from preflight.models.roles import Roles
+from preflight.models.safetensors_whole import SafetensorsWhole
 from preflight.models.shards import Shards
 from preflight.ports.activation import Activation
 from preflight.ports.containers import Published
@@ -73,6 +74,7 @@ AnyCheck = Annotated[
     | Published
     | Quiet
     | Roles
+    | SafetensorsWhole
     | Shards
     | StateDir
     | StaysUp

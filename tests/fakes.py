@@ -20,6 +20,7 @@ from preflight.box import (
     Proc,
     Ran,
     Readable,
+    SafetensorsFact,
     Sampled,
     Sockets,
     Vocabularies,
@@ -107,6 +108,7 @@ class FakeBox(FakeHost):
     headers: dict[str, GgufFact] = field(default_factory=dict)
     models: dict[str, ModelFact] = field(default_factory=dict)
     """Whole models, by the path of their first file."""
+    tensors: dict[str, SafetensorsFact] = field(default_factory=dict)
     overridden: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """What was said of a model's tensors when it was last asked for."""
     vocabulary: Vocabularies = field(default_factory=lambda: Vocabularies(32_000, 32_000))
@@ -160,6 +162,11 @@ class FakeBox(FakeHost):
         del within
         self.overridden[paths[0]] = tuple(overrides)
         return self.models.get(paths[0]) or a_model(paths=tuple(paths))
+
+    def safetensors(self, paths: Sequence[str], *, within: float) -> tuple[SafetensorsFact, ...]:
+        """What was written down, else a whole file."""
+        del within
+        return tuple(self.tensors.get(path) or SafetensorsFact(path, tensors=1) for path in paths)
 
     def vocabularies(self, one: str, other: str, *, within: float) -> Vocabularies:
         """The one comparison."""

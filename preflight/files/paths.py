@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import NamedTuple
 
-from preflight.box import CRASH, TIMEOUT, Box, FileFact, GgufFact, Neighbour
+from preflight.box import CRASH, TIMEOUT, Box, FileFact, GgufFact, Neighbour, SafetensorsFact
 from preflight.files.recorded import Record, difference
 from preflight.models.gguf import MAGIC
 from preflight.verdict import State
@@ -198,21 +198,23 @@ def _since(
 
 
 def what_it_is(head: bytes) -> str:
-    """What a file is that does not begin like a GGUF, for people."""
+    """What a file is that does not begin like a model, for people; empty where nobody knows."""
     for start, what in _NOT_GGUF:
         if head.lstrip().startswith(start) or head.startswith(start):
             return f"is {what}"
-    letters = head[:5].decode("latin-1")
-    return f"is no GGUF file: it begins with {letters!r}, not 'GGUF'"
+    return ""
 
 
 def gguf_trouble(box: Box, fact: FileFact, *, within: float) -> tuple[Trouble | None, GgufFact]:
     """How a readable file is not a whole GGUF file, from its header alone."""
     nothing = GgufFact(fact.path)
     if fact.head[:4] != MAGIC:
-        return Trouble(State.FAIL, what_it_is(fact.head), "fetch the model file again"), nothing
+        letters = fact.head[:5].decode("latin-1")
+        unknown = f"is no GGUF file: it begins with {letters!r}, not 'GGUF'"
+        found = what_it_is(fact.head) or unknown
+        return Trouble(State.FAIL, found, "fetch the model file again"), nothing
     header = box.gguf(fact.path, within=within)
-    return _of_header(header) or _of_content(header) or _oddity(header), header
+    return _of_header(header) or unfinished(header) or _oddity(header), header
 
 
 def _of_header(header: GgufFact) -> Trouble | None:
@@ -241,7 +243,7 @@ def _of_header(header: GgufFact) -> Trouble | None:
     return None
 
 
-def _of_content(header: GgufFact) -> Trouble | None:
+def unfinished(header: GgufFact | SafetensorsFact) -> Trouble | None:
     """A file of the right length that nobody has finished: a server loads it without a word."""
     if header.marker:
         return Trouble(

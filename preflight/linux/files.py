@@ -17,14 +17,25 @@ from preflight.box import (
     ModelFact,
     Neighbour,
     Readable,
+    SafetensorsFact,
     Sampled,
     Vocabularies,
 )
 from preflight.linux import probe
 from preflight.wording import seconds
 
-One = TypeVar("One", FileFact, Sampled, Readable)
-Fact = TypeVar("Fact", FileFact, GgufFact, ModelFact, Vocabularies, Sampled, Readable, Disk)
+One = TypeVar("One", FileFact, SafetensorsFact, Sampled, Readable)
+Fact = TypeVar(
+    "Fact",
+    FileFact,
+    GgufFact,
+    ModelFact,
+    SafetensorsFact,
+    Vocabularies,
+    Sampled,
+    Readable,
+    Disk,
+)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
 # without `site` the reader is up in a third of the time; it needs the standard library only
@@ -69,6 +80,10 @@ class LinuxFiles:
         """All files of one model together, from their headers."""
         about = {"paths": list(paths), "overrides": list(overrides)}
         return self._fact(ModelFact, "model", about, within=within)
+
+    def safetensors(self, paths: Sequence[str], *, within: float) -> tuple[SafetensorsFact, ...]:
+        """The header of each safetensors file, or of the index of a split model."""
+        return self._each(SafetensorsFact, "safetensors", paths, within=within)
 
     def vocabularies(self, one: str, other: str, *, within: float) -> Vocabularies:
         """The words of two models, compared one by one."""

@@ -229,6 +229,7 @@ VERBS: dict[str, Callable[[Json], Json]] = {
     "neighbours": list_neighbours,
     "gguf": reader_models.read_gguf,
     "model": reader_models.read_model,
+    "safetensors": reader_models.read_safetensors,
     "vocabularies": reader_models.compare_vocabularies,
     "sample": reader_models.sample_file,
     "readable": reader_access.may_read,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from preflight.linux.reader_base import Json, fault, mount_of, user_name
-from preflight.models import gguf
+from preflight.models import gguf, safetensors
 from preflight.models.gguf import Array, BadGguf, Header
 from preflight.models.model import TOKENS, scalars, together
 
@@ -78,11 +78,7 @@ def read_gguf(asked: Json) -> Json:
         marker = _marker(path)
         if isinstance(header, BadGguf):
             return {"bad": f"{header.why} (at byte {header.at})", "marker": marker}
-        hole, hollow = _holes(path, header)
-        said: Json = {"hole": hole, "hollow": hollow}
-        if hole >= 0:
-            kind, _ = mount_of(os.path.realpath(path), Path(path).stat().st_dev)
-            said["zeros_are_holes"] = kind == "zfs"
+        said = _unwritten(path, header.data_start, min(header.needed_size, header.file_size))
     except OSError as error:
         return fault(error)
     return {
@@ -109,13 +105,48 @@ def _marker(path: str) -> str:
     return ""
 
 
-def _holes(path: str, header: Header) -> tuple[int, int]:
+def read_safetensors(asked: Json) -> Json:
+    """A safetensors header, or an index of such files: SafetensorsFact's fields."""
+    path = asked["path"]
+    try:
+        marker = _marker(path)
+        if path.endswith(".json"):
+            names = safetensors.read_index(path)
+            said = {"bad": names} if isinstance(names, str) else {"names": list(names)}
+            return {"marker": marker, **said}
+        with Path(path).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            weights = safetensors.read_weights(file, size)
+        if isinstance(weights, str):
+            return {"bad": weights, "size": size, "marker": marker}
+        unwritten = _unwritten(path, weights.data_start, min(weights.needed, size))
+    except OSError as error:
+        return fault(error)
+    return {
+        "size": size,
+        "needed": weights.needed,
+        "tensors": weights.tensors,
+        "marker": marker,
+        **unwritten,
+    }
+
+
+def _unwritten(path: str, start: int, end: int) -> Json:
+    """What of the tensors was never written: those fields of a fact."""
+    hole, hollow = _holes(path, start, end)
+    said: Json = {"hole": hole, "hollow": hollow}
+    if hole >= 0:
+        kind, _ = mount_of(os.path.realpath(path), Path(path).stat().st_dev)
+        said["zeros_are_holes"] = kind == "zfs"
+    return said
+
+
+def _holes(path: str, start: int, end: int) -> tuple[int, int]:
     """The first byte of the tensors that was never written, and how many there are; -1 for none.
 
     `st_blocks` does not tell: space that was only reserved counts there as used.
     """
-    first, hollow = -1, 0
-    at, end = header.data_start, min(header.needed_size, header.file_size)
+    first, hollow, at = -1, 0, start
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         for _ in range(_MOST_EXTENTS):

@@ -17,6 +17,7 @@ from preflight.host.flags import Flags
 from preflight.host.room import Binary, DiskSpace
 from preflight.models.fit import Learned
 from preflight.models.roles import Roles
+from preflight.models.safetensors_whole import SafetensorsWhole
 from preflight.models.shards import Shards
 from preflight.ports.owner import PortOwner
 from preflight.production.serves import ProductionServes
@@ -248,6 +249,25 @@ def test_productions_files_are_asked_for_its_own_user(tmp_path: Path) -> None:
     assert (access.uid, access.pid) == (990, 42)
     assert access.paths[1:] == tuple(f"/m/v3-0000{n}-of-00003.gguf" for n in (1, 2, 3))
     assert of(checks(tmp_path), MayRead) == []
+
+
+def test_safetensors_are_looked_into(tmp_path: Path) -> None:
+    """Those that a job names, an index included, and production's; an index is no size of weights."""
+    index = "/m/model.safetensors.index.json"
+    text = DESIGN.replace("/data/prompts/long.txt", index)
+    inputs = [{"path": "/m/model.safetensors", "role": "weights"}]
+    found = checks(tmp_path, text, recipe={**RECIPE, "kind": "openai", "inputs": inputs})
+    assert [(one.path, one.owner) for one in of(found, SafetensorsWhole)] == [
+        (index, "job"),
+        ("/m/model.safetensors", "production"),
+    ]
+    assert of(checks(tmp_path), SafetensorsWhole) == []
+    text = OWN.replace('model = "/m/model.gguf"', f'model = "{index}"').replace(
+        "llamacpp", "openai"
+    )
+    assert index in text
+    (budget,) = of(checks(tmp_path, text), GpuBudget)
+    assert index not in budget.weights
 
 
 def test_a_container_client_is_known_for_one(tmp_path: Path) -> None:
