@@ -290,8 +290,10 @@ class Box(Protocol):
         """The live processes in this cgroup or below it."""
         ...
 
-    def vanished(self, pid: int) -> tuple[str, ...] | None:
-        """Files a process runs from that are gone from disk; None when it may not be looked at."""
+    def vanished(self, pid: int) -> tuple[tuple[str, int], ...] | None:
+        """Files, each with its inode, that a process runs from and that are gone from disk under
+        that name; None when it may not be looked at.
+        """
         ...
 
     def gpus(self, *, within: float) -> GpuReading:

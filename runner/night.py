@@ -24,6 +24,7 @@ from runner.production import Found, StopFailed, StopRefused
 from runner.recovery import recipe
 from runner.recovery.keeper import KeeperGone
 from runner.result import Draft, Ending
+from runner.schedule import pinned
 from runner.tools import Tools, machine_goes_down, refuse
 from runner.until import Stopped
 
@@ -101,6 +102,7 @@ class Night:
     def _from_the_gate(self, obligation: Obligation) -> Ending | None:
         least = expected(self._plan.checks, self._tools.box)
         self._placement = Placement(least, self._tools.box)
+        self._put_back()
         gate = rings.gate(self._passed, self._tools.box, self._clock.now)
         if isinstance(gate, tuple):
             self._draft.verdicts.extend(gate)
@@ -129,6 +131,19 @@ class Night:
         self._event("stopped", took={name: halt.took for name, halt in halts.items()})
         self._measure(stopped, obligation)
         return None
+
+    def _put_back(self) -> None:
+        """Production's files whose bytes are kept lie at their paths before it is stopped.
+
+        Raises StopRefused.
+        """
+        try:
+            done = pinned.put_back(self._found)
+        except OSError as error:
+            remedy = "sudo runner pin --put-back"
+            why = f"a pinned file of production cannot be put back: {error} → {remedy}"
+            raise StopRefused(why) from error
+        self._draft.notes.extend(done)
 
     def _measure(self, stopped: Sequence[Found], obligation: Obligation) -> None:
         """The candidate's time on the box."""

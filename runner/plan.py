@@ -25,7 +25,8 @@ from runner.measure import Arm
 from runner.production import Found, survey
 from runner.reach import reach
 from runner.recovery import world
-from runner.recovery.recipe import Recipe
+from runner.recovery.pins import is_gone
+from runner.recovery.recipe import Recipe, last_good
 from runner.schedule import pinned
 from runner.schedule.ledger import Ledger
 from runner.service import Service
@@ -66,6 +67,8 @@ EXPLAINED: tuple[tuple[Explained, BlastRadius, str], ...] = (
     ),
 )
 """The answers that are known without looking at the box, explained as the checks are."""
+
+_FILES_WITHIN_S = 5.0
 
 _EARLIER = 20
 """So many earlier runs of a job are asked for their speeds."""
@@ -131,18 +134,24 @@ def box_of(settings: Settings, given: Box | None) -> Iterator[Box]:
 
 def observed(settings: Settings, journal: Journal, box: Box | None = None) -> tuple[Found, ...]:
     """Every service of production as it is now."""
-    ledger = Ledger(journal)
-    return tuple(
-        pinned.recipe_with(
-            survey(
-                service,
-                slowest_load=journal.slowest_load_seconds(service.name),
-                box=box,
-            ),
-            ledger.pins(f"service:{service.name}"),
-        )
-        for service in settings.production
-    )
+    found: list[Found] = []
+    for service in settings.production:
+        slowest = journal.slowest_load_seconds(service.name)
+        seen = survey(service, slowest_load=slowest, box=box)
+        if rows := Ledger(journal).pins(f"service:{service.name}"):
+            before = last_good(Path(settings.state_dir)).get(service.name)
+            gone = _gone([row["path"] for row in rows], box)
+            seen = pinned.recipe_with(seen, rows, before=before, gone=gone)
+        found.append(seen)
+    return tuple(found)
+
+
+def _gone(paths: Sequence[str], box: Box | None) -> set[str]:
+    """Those that are not there; what does not answer is not gone."""
+    if box is None:
+        return {path for path in paths if is_gone(path)}
+    facts = box.files(paths, within=_FILES_WITHIN_S)
+    return {fact.path for fact in facts if fact.fault == "ENOENT"}
 
 
 def reserve_for(recipes: Sequence[Recipe]) -> float:
@@ -171,7 +180,7 @@ def make_plan(
 ) -> Plan:
     """Resolve a job against production as it runs. Raises ConfigError naming the key to change."""
     pins = Ledger(journal).pins(f"job:{job.name}")
-    kept = {row["path"]: row["pin"] for row in pins}
+    kept = pinned.gone_of(found) | {row["path"]: row["pin"] for row in pins}
     job = pinned.job_with(job, kept)
     stops = job.stops if job.stops is not None else tuple(one.service.name for one in found)
     stopped = [one for one in found if one.service.name in stops]
@@ -200,7 +209,7 @@ def make_plan(
         *checks_for(
             job,
             {arm.name: arm for arm in arms},
-            [one.recipe.to_json() for one in found],
+            [pinned.looked_at(one.recipe) for one in found],
             state_dir=settings.state_dir,
             known=known,
         ),
@@ -211,7 +220,7 @@ def make_plan(
             around(found, journal, takes=timeout, before_back=budget - reserve),
             record=known.record,
         ),
-        *pinned.checks(job.name, pins, wanted=False),
+        *pinned.checks(job.name, pins),
         *(check for one in stopped for check in _pins_of(one.service, journal)),
     ]
     return Plan(
@@ -224,7 +233,7 @@ def make_plan(
         timeout=timeout,
         back_at=back_at,
         lasting=lasting,
-        notes=tuple(pinned.notes(pins)),
+        notes=tuple(pinned.notes(pins, found)),
     )
 
 
@@ -250,7 +259,7 @@ def around(
 
 def _pins_of(service: Service, journal: Journal) -> Iterable[Check]:
     rows = Ledger(journal).pins(f"service:{service.name}")
-    return pinned.checks(f"production's {service.name}", rows, wanted=service.pin)
+    return pinned.checks(f"production's {service.name}", rows, wanted=service.pin, back=True)
 
 
 def _known(job: str, state_dir: Path) -> Known:

@@ -121,7 +121,7 @@ class FakeBox(FakeHost):
     processes: dict[int, Proc] = field(default_factory=dict)
     families: dict[int, set[int]] = field(default_factory=dict)
     cgroups: dict[str, set[int]] = field(default_factory=dict)
-    deleted: dict[int, tuple[str, ...] | None] = field(default_factory=dict)
+    deleted: dict[int, tuple[tuple[str, int], ...] | None] = field(default_factory=dict)
     reading: GpuReading = field(default_factory=lambda: GpuReading(fault="absent", said="no GPU"))
     commands: dict[tuple[str, ...], Ran] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
@@ -223,7 +223,7 @@ class FakeBox(FakeHost):
         """The members of a cgroup."""
         return frozenset(self.cgroups.get(cgroup, set()))
 
-    def vanished(self, pid: int) -> tuple[str, ...] | None:
+    def vanished(self, pid: int) -> tuple[tuple[str, int], ...] | None:
         """Deleted files that a process maps."""
         return self.deleted.get(pid, ())
 

@@ -148,8 +148,10 @@ class LinuxBox(LinuxGpus):
             pid for pid, home in homes if home == cgroup or (home or "").startswith(below)
         )
 
-    def vanished(self, pid: int) -> tuple[str, ...] | None:
-        """Files the process maps that are gone from disk; None when it may not be looked at."""
+    def vanished(self, pid: int) -> tuple[tuple[str, int], ...] | None:
+        """Files the process maps that are gone from disk, each with its inode; None when it may not
+        be looked at.
+        """
         found = proc.mapped_deleted(pid)
         return None if found is None else tuple(found)
 

@@ -320,19 +320,19 @@ def tagged(run: str) -> set[int]:
     return found
 
 
-def mapped_deleted(pid: int) -> list[str] | None:
-    """Files the process maps that no longer exist under their name; None when not ours to look.
+def mapped_deleted(pid: int) -> list[tuple[str, int]] | None:
+    """Files the process maps whose name was deleted, each with its inode; None when not ours to look.
 
     A server goes on answering from such weights, and can never be started from them again.
     """
     raw = _read(f"/proc/{pid}/maps")
     if raw is None:
         return None
-    gone: list[str] = []
+    gone: dict[tuple[str, int], None] = {}
     for line in raw.decode("utf-8", "surrogateescape").splitlines():
         if line.endswith(" (deleted)") and "/" in line:
             path = line[line.index("/") :].removesuffix(" (deleted)")
             # anonymous shared memory is a deleted file by design
-            if not path.startswith(_SHARED_MEMORY) and path not in gone:
-                gone.append(path)
-    return gone
+            if not path.startswith(_SHARED_MEMORY):
+                gone[path, int(line.split(maxsplit=5)[4])] = None
+    return list(gone)

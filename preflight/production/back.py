@@ -6,7 +6,7 @@ at before anything is stopped. It must not stop, start or change anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from preflight.box import TIMEOUT, Box, FileFact
@@ -65,7 +65,7 @@ class WayBack(OfWayBack):
         facts = box.files([path for path, _ in self._recorded()], within=time.left())
         troubles = [
             *self._inputs(facts),
-            *self._vanished(box),
+            *self._vanished(box, time),
             *self._outdated(box, facts),
             *self._secrets(box, time),
             *self._supervised(box, time),
@@ -98,19 +98,19 @@ class WayBack(OfWayBack):
             if trouble is not None:
                 yield trouble._replace(found=f"{path} {trouble.found}")
 
-    def _vanished(self, box: Box) -> Iterator[Trouble]:
+    def _vanished(self, box: Box, time: Deadline) -> Iterator[Trouble]:
         """Weights that the live server maps and that are gone from disk, or were replaced."""
         if self.pid is None:
             return
         inputs = {path for path, _ in self._recorded()}
         looked = [box.vanished(pid) for pid in sorted({self.pid} | box.family(self.pid))]
-        gone = {
-            path
-            for paths in looked
-            for path in paths or ()
+        deleted = {
+            (path, inode)
+            for files in looked
+            for path, inode in files or ()
             if path in inputs or path.endswith(_WEIGHTS)
         }
-        if gone:
+        if gone := self._not_back(deleted, box, time):
             found = (
                 f"runs from a file that is gone from disk ({named(sorted(gone))}, deleted or "
                 "replaced while it runs): it cannot be started again as it is"
@@ -122,6 +122,22 @@ class WayBack(OfWayBack):
                 "what it runs from cannot be seen, and its recipe names no file",
                 "run as the same user, give the runner CAP_SYS_PTRACE, or name model",
             )
+
+    def _not_back(
+        self, deleted: Collection[tuple[str, int]], box: Box, time: Deadline
+    ) -> frozenset[str]:
+        """Those that are not the same file again at their path, or where their bytes are kept."""
+        if not deleted:
+            return frozenset()
+        kept: Mapping[str, str] = self.recipe.get("kept") or {}
+        ordered = sorted(deleted)
+        places = [kept.get(path, path) for path, _ in ordered]
+        facts = box.files(places, within=time.left())
+        return frozenset(
+            path
+            for (path, inode), fact in zip(ordered, facts, strict=True)
+            if fact.fault or fact.inode != inode
+        )
 
     def _outdated(self, box: Box, facts: Sequence[FileFact]) -> Iterator[Trouble]:
         """What runs is no longer what lies on disk: a restart would start the new one."""

@@ -88,7 +88,7 @@ VERBS = {
         SET_UP, "runner.cli.reserving:may_i", "delete PATH, use PORT, stop UNIT: yes or no."
     ),
     "pin": Verb(SET_UP, "runner.cli.pinning:pin", "Keep the bytes of a job's files."),
-    "unpin": Verb(SET_UP, "runner.cli.pinning:unpin", "Let go of pins."),
+    "unpin": Verb(SET_UP, "runner.cli.unpinning:unpin", "Let go of pins."),
     "list": Verb(SET_UP, "runner.cli.listing:list_jobs", "The jobs there are."),
     "schema": Verb(
         SET_UP, "runner.cli.schema:schema", "JSON Schema of runner.toml and of job files."
@@ -96,6 +96,7 @@ VERBS = {
     "demo": Verb(SET_UP, "runner.cli.demo:demo", "The whole story on a box of its own in .demo/."),
 }
 _ALIASES = {"restore": "recover"}
+_AFTER = frozenset({"--json"})
 
 
 def _epilog() -> str:
@@ -207,8 +208,13 @@ def _from_click(error: click.Abort | click.ClickException) -> Failure:
         return Failure("interrupted", code=exit_code(Outcome.INTERRUPTED, "INT"))
     context: click.Context | None = getattr(error, "ctx", None)
     where = context.command_path if context else "runner"
+    if isinstance(error, click.NoSuchOption) and where == "runner" and error.option_name in _AFTER:
+        return Failure(
+            f"{error.option_name} is an option of the verb",
+            remedy=f"write it last, as in `runner status {error.option_name}`",
+        )
     return Failure(
-        error.format_message(),
+        error.format_message().replace("a valid integer range", "a whole number"),
         where="" if where == "runner" else where,
         remedy=f"see `{where} --help`",
     )

@@ -1,4 +1,4 @@
-"""`runner pin` and `runner unpin`: keep the bytes of files that runs and production need."""
+"""`runner pin`: keep the bytes of files that runs and production need, and put them back."""
 
 import json
 import os
@@ -30,6 +30,7 @@ Json = dict[str, Any]
 @click.option("--production", "services", is_flag=True, help="The files of production.")
 @click.option("--file", "files", multiple=True, metavar="PATH", help="Only these files.")
 @click.option("--dir", "room", metavar="DIR", help="Where to keep them, on the disk of the files.")
+@click.option("--put-back", is_flag=True, help="Link what is gone from its path back to it.")
 @options.answers
 def pin(
     job: str | None,
@@ -38,6 +39,7 @@ def pin(
     config: str | None,
     *,
     services: bool,
+    put_back: bool,
     as_json: bool,
 ) -> int:
     """Keep the bytes of JOB's files: they survive deleting and renaming. Without JOB: the pins.
@@ -47,14 +49,62 @@ def pin(
     """
     settings = options.settings(config)
     state_dir = Path(settings.state_dir)
+    if os.geteuid() != 0:  # what cannot be written down is not begun
+        who.become_owner(state_dir, config=options.config_path(config))
+    if put_back:
+        if files or room:
+            raise out.Failure("--put-back goes with neither --file nor --dir", where="--put-back")
+        done = list(_put_back(job, settings, services=services))
+        who.become_owner(state_dir, config=options.config_path(config))
+        rows = rows_of(settings)
+        lines = [*(done or ["nothing is gone from its path"]), *_lines(rows)]
+        out.answer({"put_back": done, "pins": rows}, lines, as_json=as_json)
+        return 0
     wanted = dict(_wanted(job, settings, config, services=services, files=files))
     uid = os.geteuid() if who.owner_of(state_dir) is None else who.owner_of(state_dir)
-    made = {owner: _make(paths, owner, state_dir, room, uid) for owner, paths in wanted.items()}
+    kept = _kept(settings)
+    made = {
+        owner: _make(paths, owner, state_dir, room, uid, kept=kept)
+        for owner, paths in wanted.items()
+    }
     who.become_owner(state_dir, config=options.config_path(config))
     _write_down(made, settings)
-    rows = _rows(settings)
+    _remember_production(made, settings)
+    rows = rows_of(settings)
     out.answer({"pins": rows}, _lines(rows), as_json=as_json)
     return 0
+
+
+def _put_back(job: str | None, settings: "Settings", *, services: bool) -> Iterator[str]:
+    """Link pinned files whose paths are empty back to them. Raises Failure."""
+    from runner.recovery import pins  # noqa: PLC0415 - after a broken config has been told
+
+    for row in rows_of(settings, read_only=True):
+        owner = str(row["owner"])
+        chosen = owner == f"job:{job}" or (services and owner.startswith("service:"))
+        if (job or services) and not chosen:
+            continue
+        if not pins.is_gone(row["path"]):
+            continue
+        try:
+            pins.put_one_back(row)
+        except OSError as error:
+            raise out.Failure(
+                f"cannot be put back: {error.strerror or error}",
+                code=exit_code(Outcome.REFUSED),
+                where=row["path"],
+                remedy="sudo runner pin --put-back, or as the owner of the file",
+            ) from error
+        yield f"{row['path']} was gone; its pinned bytes were put back"
+
+
+def _kept(settings: "Settings") -> dict[tuple[str, str], str]:
+    """The pins that hold: (owner, path) → where the bytes are."""
+    return {
+        (str(row["owner"]), str(row["path"])): str(row["pin"])
+        for row in rows_of(settings, read_only=True)
+        if row["state"] == "kept"
+    }
 
 
 def _wanted(
@@ -84,7 +134,7 @@ def _wanted(
 
 def _unpinned(paths: Iterable[str], settings: "Settings") -> list[str]:
     """The paths that are no pins themselves: a job that is pinned needs its pins."""
-    kept = {row["pin"]: row["path"] for row in _rows(settings, read_only=True)}
+    kept = {row["pin"]: row["path"] for row in rows_of(settings, read_only=True)}
     return [kept.get(path, path) for path in paths]
 
 
@@ -113,19 +163,29 @@ def _look(job: str | None, config: str | None) -> Json:
 
 
 def _make(
-    paths: list[str], owner: str, state_dir: Path, room: str | None, uid: int | None
+    paths: list[str],
+    owner: str,
+    state_dir: Path,
+    room: str | None,
+    uid: int | None,
+    *,
+    kept: Mapping[tuple[str, str], str],
 ) -> "list[Made]":
-    from runner.schedule import pins  # noqa: PLC0415 - after a broken config has been told
+    """Pin what is there, and leave alone what is pinned and gone. Raises Failure."""
+    from runner.recovery.pins import is_gone  # noqa: PLC0415 - after a broken config has been told
+    from runner.schedule import pins  # noqa: PLC0415 - likewise
 
     made: list[Made] = []
     try:
         for path in paths:
-            made.append(pins.make(path, owner, state_dir, room=Path(room) if room else None))  # noqa: PERF401 - what was made before a failure must be known
+            if not ((owner, path) in kept and is_gone(path)):
+                made.append(pins.make(path, owner, state_dir, room=Path(room) if room else None))  # noqa: PERF401 - what was made before a failure must be known
         if os.geteuid() == 0 and uid:
             pins.give_to(made, uid)
     except pins.CannotPin as error:
-        for one in made:
-            pins.release({"pin": one.pin})
+        for one in made:  # what was kept before stays kept
+            if one.pin not in kept.values():
+                pins.release({"pin": one.pin})
         raise out.Failure(
             error.message,
             code=exit_code(Outcome.REFUSED),
@@ -157,7 +217,19 @@ def _write_down(made: "Mapping[str, list[Made]]", settings: "Settings") -> None:
                 )
 
 
-def _rows(settings: "Settings", *, read_only: bool = False) -> list[Json]:
+def _remember_production(owners: Iterable[str], settings: "Settings") -> None:
+    """What the services that were pinned run from now, to tell later whether a pin is of that."""
+    from runner.production import survey  # noqa: PLC0415 - after a broken config has been told
+    from runner.recovery import recipe  # noqa: PLC0415 - likewise
+
+    mine = [one for one in settings.production if f"service:{one.name}" in owners]
+    serving = [found.recipe for found in map(survey, mine) if found.look.serving]
+    if serving:
+        recipe.remember(Path(settings.state_dir), serving)
+
+
+def rows_of(settings: "Settings", *, read_only: bool = False) -> list[Json]:
+    """Every pin as it stands. Raises JournalError."""
     from runner.journal import Journal, JournalError  # noqa: PLC0415 - after a broken config
     from runner.schedule import pins  # noqa: PLC0415 - likewise
     from runner.schedule.ledger import Ledger  # noqa: PLC0415 - likewise
@@ -170,59 +242,6 @@ def _rows(settings: "Settings", *, read_only: bool = False) -> list[Json]:
         if read_only:  # a journal that no runner of this version has opened yet
             return []
         raise
-
-
-@click.command()
-@click.argument("job", required=False)
-@click.option("--production", "services", is_flag=True, help="The pins of production.")
-@click.option("--unused", is_flag=True, help="Those that no job and no service needs any more.")
-@click.option("--all", "every", is_flag=True, help="All of them.")
-@options.answers
-def unpin(
-    job: str | None,
-    config: str | None,
-    *,
-    services: bool,
-    unused: bool,
-    every: bool,
-    as_json: bool,
-) -> int:
-    """Let go of JOB's pins. The files at their own paths are not touched."""
-    if sum((job is not None, services, unused, every)) != 1:
-        raise out.Failure("name one JOB, --production, --unused or --all")
-    settings = options.settings(config)
-    from runner.schedule import pins  # noqa: PLC0415 - after a broken config has been told
-    from runner.schedule.unused import is_unused  # noqa: PLC0415 - likewise
-
-    def chosen(row: Json) -> bool:
-        owner = str(row["owner"])
-        if unused:
-            return is_unused(owner, settings)
-        return every or owner == f"job:{job}" or (services and owner.startswith("service:"))
-
-    rows = [row for row in _rows(settings, read_only=True) if chosen(row)]
-    state_dir = Path(settings.state_dir)
-    try:
-        for row in rows:
-            pins.release(row)
-    except pins.CannotPin as error:
-        raise out.Failure(
-            error.message, code=exit_code(Outcome.REFUSED), remedy=error.remedy
-        ) from error
-    who.become_owner(state_dir, config=options.config_path(config))
-    _forget(rows, settings)
-    said = f"{len(rows)} pins released; the files at their own paths were not touched"
-    out.answer({"released": rows}, said, as_json=as_json)
-    return 0
-
-
-def _forget(rows: list[Json], settings: "Settings") -> None:
-    from runner.journal import Journal  # noqa: PLC0415 - after a broken config has been told
-    from runner.schedule.ledger import Ledger  # noqa: PLC0415 - likewise
-
-    with Journal.open(Path(settings.state_dir), zone=settings.zone) as journal:
-        for row in rows:
-            Ledger(journal).unpin(str(row["owner"]), str(row["path"]))
 
 
 def _lines(rows: list[Json]) -> list[str]:

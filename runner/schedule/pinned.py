@@ -1,7 +1,8 @@
 """A job, its commands and production's recipes with their pins in place of the paths. Pure."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from jobs.candidate import Resolved
@@ -9,8 +10,11 @@ from jobs.job import Job
 from preflight.check import Check
 from preflight.files.pins import Pinned
 from preflight.given import Given
+from preflight.models.shard_names import shard_name
 from preflight.verdict import State
 from runner.production import Found
+from runner.recovery.pins import is_gone, put_one_back
+from runner.recovery.recipe import Recipe
 from runner.schedule.pins import as_checks, at_its_path
 from runner.words import at_epoch
 
@@ -63,27 +67,112 @@ def _word(word: str, pins: Mapping[str, str]) -> str:
     return pins.get(word, word)
 
 
-def notes(rows: Iterable[Row]) -> list[str]:
-    """What a report says of the pins that a run uses."""
+def notes(rows: Iterable[Row], found: Iterable[Found] = ()) -> list[str]:
+    """What a report says of the pins that a run uses, of the job and of what production lacks."""
+    lacking = [pin for one in found for pin in one.recipe.pins if pin["gone"]]
     return [
-        f"{row['path'].rsplit('/', 1)[-1]}: the pin of {at_epoch(row['since'])[:10]} is used, "
-        f"{at_its_path(row)}"
-        for row in rows
+        *(f"{_pin_of(row)} is used, {at_its_path(row)}" for row in rows),
+        *(f"{_pin_of(pin)} is used, production's file is gone" for pin in lacking),
     ]
 
 
-def recipe_with(found: Found, rows: Sequence[Row]) -> Found:
-    """A service whose recipe knows its pins, so that a restore can put them back."""
-    if not rows:
-        return found
-    pins = [{"path": row["path"], "pin": row["pin"], "size": row["size"]} for row in rows]
+def _pin_of(row: Row) -> str:
+    return f"{row['path'].rsplit('/', 1)[-1]}: the pin of {at_epoch(row['since'])[:10]}"
+
+
+def recipe_with(
+    found: Found, rows: Sequence[Row], *, before: Recipe | None, gone: Collection[str]
+) -> Found:
+    """A service whose recipe knows its pins, so that its files can be put back.
+
+    A pin of which it is not known to be of the file that production runs from is left out: to start
+    that may be to start something else. `before` is the recipe that it was last seen serving with,
+    which knows what a file was that is among the `gone` now.
+    """
+    known = _recorded(before) | _recorded(found.recipe)
+    by_path = {str(row["path"]): row for row in rows}
+    pins = [
+        {name: row[name] for name in ("path", "pin", "size", "inode", "mtime_ns", "since")}
+        | {"gone": row["path"] in gone}
+        for row in rows
+        if _is_of(row, by_path, known)
+    ]
     return dataclasses.replace(found, recipe=dataclasses.replace(found.recipe, pins=pins))
 
 
-def checks(owner: str, rows: Sequence[Row], *, wanted: bool) -> Iterable[Check]:
-    """Whether the pins hold; and where they are wanted and missing, a word about it."""
+def _recorded(recipe: Recipe | None) -> dict[str, Mapping[str, Any]]:
+    """The inputs of which it is known what they were, by path."""
+    inputs = recipe.inputs if recipe else []
+    return {str(one["path"]): one for one in inputs if one.get("size") is not None}
+
+
+def _is_of(row: Row, rows: Mapping[str, Row], known: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether a pin keeps the file that was recorded. Of a set of shards only the first is."""
+    shards = shard_name(str(row["path"]))
+    first = rows.get(shards.paths()[0] if shards else str(row["path"]))
+    recorded = known.get(str(first["path"])) if first else None
+    if first is None or recorded is None:
+        return False
+    names = ("size", "mtime_ns", *(() if first["how"] == "reflink" else ("inode",)))
+    return all(first[name] == recorded.get(name) for name in names)
+
+
+def gone_of(found: Iterable[Found]) -> dict[str, str]:
+    """Files of production that are gone from their paths, and where their bytes are kept."""
+    pins = (pin for one in found for pin in one.recipe.pins)
+    return {str(pin["path"]): str(pin["pin"]) for pin in pins if pin["gone"]}
+
+
+def looked_at(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as preflight looks at it: what is gone from its path, where its bytes are kept."""
+    said = recipe.to_json()
+    pins = {str(pin["path"]): pin for pin in recipe.pins}
+    gone = {path for path, pin in pins.items() if pin["gone"]}
+    if not gone:
+        return said
+    return said | {
+        "inputs": [_where_kept(one, pins, gone) for one in recipe.inputs],
+        "kept": {path: pin["pin"] for path, pin in pins.items()},
+    }
+
+
+def _where_kept(
+    said: dict[str, Any], pins: Mapping[str, Row], gone: AbstractSet[str]
+) -> dict[str, Any]:
+    """An input of which a part is gone, all of its shards together as they are pinned."""
+    path = str(said["path"])
+    shards = shard_name(path)
+    if path not in pins or not gone & set(shards.paths() if shards else (path,)):
+        return said
+    pin = pins[path]
+    return said | {
+        "path": pin["pin"],
+        **{name: pin[name] for name in ("size", "inode", "mtime_ns")},
+    }
+
+
+def put_back(found: Iterable[Found]) -> list[str]:
+    """Put production's pinned files back where they are gone from; what was done, in words.
+
+    Raises OSError: then a restart would not find them.
+    """
+    done = []
+    for pin in (pin for one in found for pin in one.recipe.pins):
+        if is_gone(pin["path"]):
+            put_one_back(pin)
+            done.append(f"{pin['path']} was gone; its pinned bytes were put back before the stop")
+    return done
+
+
+def checks(
+    owner: str, rows: Sequence[Row], *, wanted: bool = False, back: bool = False
+) -> Iterable[Check]:
+    """Whether the pins hold; and where they are wanted and missing, a word about it.
+
+    `back`: they are there to be put back to their paths.
+    """
     if rows:
-        yield Pinned(owner=owner, pins=as_checks(rows))
+        yield Pinned(owner=owner, pins=as_checks(rows), back=back)
     elif wanted:
         yield Given(
             name="file.pin",

@@ -4,10 +4,12 @@ A pin survives deleting and renaming. A hard link is the same file, so overwriti
 both; that is what the fingerprint at the gate is for.
 """
 
+import contextlib
 import errno
 import fcntl
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +21,8 @@ from runner.recovery.files import sync_directory
 from runner.who import named
 
 NAME = ".runner-pins"
+_OURS = {"pins", NAME}
 _FICLONE = 0x40049409  # linux/fs.h: share the extents of another file of the same file system
-_NO_REFLINK = {errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY, errno.ENOSYS}
 
 Json = dict[str, Any]
 
@@ -83,31 +85,42 @@ def _made(path: str, real: str, source: os.stat_result, room: Path) -> Made:
 
 
 def _kept(real: str, target: Path, source: os.stat_result) -> str:
-    """Link, else share the extents; "hard link" or "reflink". Raises OSError."""
-    try:
-        os.link(real, target)
-    except FileExistsError:
-        if os.stat(target).st_ino == source.st_ino:
+    """Link, else share the extents; "hard link" or "reflink". An older pin of the same name stays
+    until the new one is there. Raises OSError.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        if _same(os.stat(target), source):
             return "hard link"
-        target.unlink()  # an older pin of the same name; its row is about to be replaced
-        os.link(real, target)
+    fresh = target.with_name(f".{target.name}.new")
+    fresh.unlink(missing_ok=True)
+    try:
+        os.link(real, fresh)
+        how = "hard link"
     except OSError as refused:
         try:
-            _reflink(real, target)
+            _reflink(real, fresh)
         except OSError:
             raise refused from None
-        return "reflink"
-    return "hard link"
+        how = "reflink"
+    fresh.replace(target)
+    return how
+
+
+def _same(one: os.stat_result, other: os.stat_result) -> bool:
+    return (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
 
 
 def _reflink(real: str, target: Path) -> None:
+    """A file of its own that shares the bytes, for the same readers. Raises OSError."""
     source = os.open(real, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fcntl.ioctl(fd, _FICLONE, source)
-            stat = os.fstat(source)
-            os.utime(fd, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+            found = os.fstat(source)
+            _for_the_same_readers(fd, found)
+            os.utime(fd, ns=(found.st_atime_ns, found.st_mtime_ns))
+            os.fsync(fd)
         except OSError:
             target.unlink()
             raise
@@ -115,6 +128,16 @@ def _reflink(real: str, target: Path) -> None:
             os.close(fd)
     finally:
         os.close(source)
+
+
+def _for_the_same_readers(fd: int, source: os.stat_result) -> None:
+    """Owner and mode of the file; where only root may give a file away, its group gets nothing."""
+    mode = stat.S_IMODE(source.st_mode) & 0o777
+    try:
+        os.fchown(fd, source.st_uid, source.st_gid)
+    except PermissionError:
+        mode = mode & 0o707 | 0o400
+    os.fchmod(fd, mode)
 
 
 def _in_words(error: OSError, real: str) -> str:
@@ -167,7 +190,7 @@ def give_to(made: Iterable[Made], uid: int) -> None:
     for one in made:
         room = Path(one.pin).parent
         for place in (room, room.parent, room.parent.parent):
-            if place.name in {"pins", NAME} or place.parent.name in {"pins", NAME} or place == room:
+            if place.name in _OURS or place.parent.name in _OURS or place == room:
                 os.chown(place, uid, -1)
 
 
@@ -178,7 +201,8 @@ def release(row: Mapping[str, Any]) -> None:
         target.unlink(missing_ok=True)
     except OSError as error:
         raise CannotPin(f"{target}: {error.strerror}", "sudo runner unpin …") from error
-    for place in (target.parent, target.parent.parent, target.parent.parent.parent):
+    room = target.parent.parent.parent
+    for place in (target.parent, target.parent.parent, *([room] if room.name in _OURS else [])):
         try:
             place.rmdir()
         except OSError:
@@ -214,8 +238,11 @@ def at_its_path(row: Mapping[str, Any]) -> str:
         found = os.stat(row["path"])
     except OSError:
         return "its file is gone"
-    if found.st_ino == row["inode"] or row["how"] == "reflink":
+    if found.st_ino == row["inode"]:
         return "its file is there"
+    if row["how"] == "reflink":
+        same = (found.st_size, found.st_mtime_ns) == (row["size"], row["mtime_ns"])
+        return "its file is there" if same else "the file at its path is not what was pinned now"
     return "the file at its path is another one now"
 
 
@@ -228,6 +255,7 @@ def as_checks(rows: Iterable[Mapping[str, Any]]) -> tuple[Pin, ...]:
             inode=row["inode"],
             size=row["size"],
             mtime_ns=row["mtime_ns"],
+            reflink=row["how"] == "reflink",
         )
         for row in rows
     )

@@ -179,9 +179,10 @@ def test_a_mapped_file_that_was_deleted_is_seen(start: Start, tmp_path: Path) ->
     model.write_bytes(bytes(4096))
     child = start(code, str(model))
     assert proc.mapped_deleted(child.pid) == []
+    inode = model.stat().st_ino
     model.unlink()
     model.write_bytes(bytes(4096))
-    assert proc.mapped_deleted(child.pid) == [str(model)]
+    assert proc.mapped_deleted(child.pid) == [(str(model), inode)]
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_an_input_that_only_production_may_read_is_fine() -> None:
 def test_weights_deleted_while_it_runs_are_a_fail() -> None:
     """It answers happily, and can never be started again."""
     box = a_box()
-    box.deleted[100] = (MODEL, "/usr/lib/libold.so")
+    box.deleted[100] = ((MODEL, 1), ("/usr/lib/libold.so", 2))
     verdict = ask(box)
     assert verdict.state is State.FAIL
     assert f"gone from disk ({MODEL}, deleted or replaced" in verdict.found
@@ -121,7 +121,7 @@ def test_weights_of_a_child_of_production_count() -> None:
     """The engine maps them, the server that the pidfile names does not."""
     box = a_box()
     box.families[100] = {101}
-    box.deleted[101] = ("/m/other-weights.safetensors",)
+    box.deleted[101] = (("/m/other-weights.safetensors", 3),)
     assert ask(box).state is State.FAIL
 
 
@@ -399,6 +399,23 @@ def test_a_model_deleted_under_a_real_process_is_found(
     replaced = look([WayBack(recipe={**mapping, "inputs": []})], box).verdicts[0]
     assert replaced.state is State.FAIL
     assert "deleted or replaced while it runs" in replaced.found
+
+
+def test_a_deleted_model_whose_bytes_are_kept_can_come_back(
+    box: LinuxBox, mapping: dict[str, Any]
+) -> None:
+    """A hard link to what the process maps, beside it or back at its path: the same file."""
+    model = Path(mapping["inputs"][0]["path"])
+    pin = model.with_name("pin")
+    pin.hardlink_to(model)
+    model.unlink()
+    bare = {**mapping, "inputs": []}
+    assert look([WayBack(recipe=bare)], box).verdicts[0].state is State.FAIL
+    kept = look([WayBack(recipe={**bare, "kept": {str(model): str(pin)}})], box).verdicts[0]
+    assert "gone from disk" not in kept.found
+    model.hardlink_to(pin)
+    back = look([WayBack(recipe=mapping)], box).verdicts[0]
+    assert back.state is State.PASS or "this runs inside" in back.found
 
 
 def test_a_model_that_goes_between_check_and_gate_closes_the_gate(

@@ -196,4 +196,6 @@ def test_a_restore_puts_nothing_over_another_file(model: Path, state: Path) -> N
     assert model.read_bytes() == b"new"
     model.unlink()
     Path(made.pin).write_bytes(b"cut")
-    assert list(put_back(asked)) == [f"{model} is gone, and its pin is not what was pinned"]
+    assert list(put_back(asked)) == [
+        f"{model} is gone, and its pin could not be put back: it is not what was pinned"
+    ]
