@@ -11,26 +11,30 @@ PIP      := -m pip --quiet --disable-pip-version-check
 PIPTOOLS := pip-tools==7.6.2
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test crash crash-mutants test-systemd test-docker lint bench install clean lock python
+.PHONY: help demo test crash crash-mutants test-slow test-systemd test-docker lint bench install clean lock python
 
 help:
-	@echo "make demo     a validation from beginning to end, on a demo box in .demo/"
-	@echo "make test     all tests; prints which were skipped, and why"
-	@echo "make crash    N=1000 runs are killed, frozen and starved in every way; the last line is JSON"
+	@echo "make demo           a validation from beginning to end, on a demo box in .demo/"
+	@echo "make test           all tests; prints which were skipped, and why"
+	@echo "make crash          N=1000 runs are killed, frozen and starved in every way; the last line is JSON"
 	@echo "make crash-mutants  breaks the code in known ways; the crash tests must see each"
+	@echo "make test-slow      what waits out long deadlines"
 	@echo "make test-systemd   real systemd, booted in a container: its faults, units, users; needs root"
 	@echo "make test-docker    real containers under a Docker engine of its own; needs root"
-	@echo "make lint     style, types, architecture, spelling"
-	@echo "make bench    the promised numbers, as JSON"
-	@echo "make install  a real installation in PREFIX, by default $(PREFIX)"
-	@echo "make lock     newer versions of all requirements"
-	@echo "make clean    remove all that was made here"
+	@echo "make lint           style, types, architecture, spelling"
+	@echo "make bench          the promised numbers, as JSON"
+	@echo "make install        a real installation in PREFIX, by default $(PREFIX)"
+	@echo "make lock           newer versions of all requirements"
+	@echo "make clean          remove all that was made here"
 
 demo: $(READY)
 	$(VENV)/bin/runner demo
 
 test: $(READY)
 	$(VENV)/bin/pytest --numprocesses 3 --dist loadfile
+
+test-slow: $(READY)
+	$(VENV)/bin/pytest --numprocesses 3 --dist loadfile -m slow
 
 # CASE="…" plays one case again, as a failing one prints it; SEED=… draws the same cases.
 N ?= 1000
