@@ -14,6 +14,8 @@ from runner import __version__
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from runner.where import Found
+
 _WITH_VALUE = ("--config",)
 _USAGE = 2
 _NOBODY_READS = 141  # what a shell reports for a program ended by SIGPIPE
@@ -29,7 +31,7 @@ def run(argv: Sequence[str]) -> int:
     globals_, verb, rest = split(argv)
     if verb is None and "--version" in globals_:
         return _flushed(_version)
-    if verb in {"recover", "restore", "guardian", "status"}:
+    if verb in {"recover", "restore", "guardian", "status"} and _known(globals_):
         return _flushed(lambda: _without_third_parties(verb, [*_config(globals_), *rest]))
     from runner.cli.app import main as everything_else  # noqa: PLC0415 - after the dispatch above
 
@@ -44,6 +46,12 @@ def split(argv: Sequence[str]) -> tuple[list[str], str | None, list[str]]:
         place += 2 if words[place] in _WITH_VALUE else 1
     verb = words[place] if place < len(words) else None
     return words[:place], verb, words[place + 1 :]
+
+
+def _known(words: list[str]) -> bool:
+    """Whether each option before the verb is one that there is; click tells about others."""
+    plain = [word for word in words if word not in _config(words)]
+    return all(word == "--verbose" or word.strip("v") == "-" for word in plain)
 
 
 def _config(words: list[str]) -> list[str]:
@@ -68,6 +76,9 @@ def _without_third_parties(verb: str, argv: list[str]) -> int:
 
     as_json = "--json" in argv
     try:
+        if (nowhere := _nowhere(verb, argv)) is not None:
+            remedy = "name it with --config; `runner doctor` shows where it is looked for"
+            return _complain(nowhere.missing, nowhere.paths, remedy, as_json=as_json)
         # Whoever else asks for the status reads what is published; root could read it all.
         if verb != "status" or os.geteuid() == 0:
             config = where.find_config(_option("--config", argv)).path
@@ -75,11 +86,22 @@ def _without_third_parties(verb: str, argv: list[str]) -> int:
         return command(verb, argv)
     except who.NotOwner as error:
         return _complain(error.message, error.where, error.remedy, as_json=as_json)
-    except SystemExit as ended:
-        if ended.code == _USAGE and as_json:  # argparse has said on standard error what is wrong
-            remedy = f"see `runner {verb} --help`"
-            return _complain("wrong usage", f"runner {verb}", remedy, as_json=True)
-        raise
+
+
+def _nowhere(verb: str, argv: Sequence[str]) -> "Found | None":
+    """Where a configuration was looked for, if it is not there, and what we would say be wrong.
+
+    A configuration that was deleted hides no debt: where its usual state directory is there, that
+    one is recovered. But "serving" or "nothing is owed" must not mean that a path was misspelt.
+    """
+    from runner import where  # noqa: PLC0415 - as above
+
+    asked = {"-h", "--help"} & set(argv) or _option("--state-dir", argv)
+    found = where.find_config(_option("--config", argv))
+    if asked or found.path is not None or "STATE_DIRECTORY" in os.environ:
+        return None
+    named = len(found.looked) == 1
+    return found if (named and verb == "status") or not _state_dir(argv).is_dir() else None
 
 
 def _state_dir(argv: Sequence[str]) -> "Path":

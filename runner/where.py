@@ -41,6 +41,18 @@ class Found:
         """The places looked at, for an error."""
         return ", ".join(f"{place.path} ({place.rule})" for place in self.looked)
 
+    @property
+    def paths(self) -> str:
+        """The places themselves, for programs."""
+        return ", ".join(str(place.path) for place in self.looked)
+
+    @property
+    def missing(self) -> str:
+        """Why there is none, for an error; one that was asked for by name is not there itself."""
+        if len(self.looked) > 1:
+            return "there is no runner.toml"
+        return "is a directory" if self.looked[0].path.is_dir() else "there is no such file"
+
 
 def find_config(explicit: str | os.PathLike[str] | None = None) -> Found:
     """The first configuration that is there; one asked for by name ends the search either way."""

@@ -110,6 +110,8 @@ class Rings:
     def close(self) -> None:
         """How long all of it took."""
         self._count_up()
+        if self._ring is None:  # nothing was looked at; why is told elsewhere
+            return
         took = (self._now() - self._began) * 1000
         self._say(f"all of it took {took:,.0f} ms")
 
@@ -169,7 +171,7 @@ def _first(looks: list[Json]) -> str:
 
 
 @click.command()
-@click.argument("check_id", metavar="CHECK-ID", required=False)
+@click.argument("check_id", metavar="[CHECK-ID]", required=False)
 @options.answers
 def explain(check_id: str | None, config: str | None, *, as_json: bool) -> int:
     """What one check reads, how it comes out and what helps; without an id the list of all."""

@@ -18,7 +18,7 @@ def doctor(config: str | None, *, as_json: bool) -> int:
 
     found = where.find_config(config or options.before_the_verb())
     settings_path = found.path
-    verdicts = examine(settings_path, found.in_words)
+    verdicts = examine(found)
     states = {verdict["state"] for verdict in verdicts}
     state = next((each for each in ("fail", "unknown", "warn") if each in states), "pass")
     answer: dict[str, Any] = {

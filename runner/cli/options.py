@@ -59,8 +59,8 @@ def config_path(config: str | None) -> Path:
     found = where.find_config(config or before_the_verb())
     if found.path is None:
         raise Failure(
-            "there is no runner.toml",
-            where=", ".join(str(place.path) for place in found.looked),
+            found.missing,
+            where=found.paths,
             remedy="write one, or name it with --config; `runner doctor` shows where it is "
             "looked for",
         )

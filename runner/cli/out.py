@@ -94,7 +94,8 @@ def complain(failure: Failure, *, as_json: bool) -> None:
     if as_json:
         answer(failure.to_json(), "", as_json=True)
     else:
-        warn(f"runner: {words.shown(failure, lines=True)}")
+        said = words.shown(failure, lines=True)
+        warn(said if failure.where.startswith("runner ") else f"runner: {said}")
 
 
 def warn(text: str) -> None:

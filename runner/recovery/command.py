@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from runner import where
 from runner.outcome import USAGE, Outcome, exit_code
@@ -26,8 +26,20 @@ Json = dict[str, Any]
 _DOWN = exit_code(Outcome.PRODUCTION_DOWN)
 
 
+class _Wrong(Exception):
+    """A command line that cannot be understood, in a sentence."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """One that leaves it to us how a mistake is told."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises instead of printing."""
+        raise _Wrong(message)
+
+
 def _parser(verb: str, purpose: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=f"runner {verb}", description=purpose)
+    parser = _Parser(prog=f"runner {verb}", description=purpose)
     parser.add_argument("--config", help="the runner.toml to find the state directory in")
     parser.add_argument("--state-dir", type=Path, help="the state directory itself")
     return parser
@@ -39,13 +51,13 @@ def _state_dir(given: argparse.Namespace) -> Path:
     return where.state_dir_of(where.find_config(given.config).path)
 
 
-def _fail(message: str, *, as_json: bool) -> int:
+def _fail(message: str, *, as_json: bool, where: str = "", remedy: str = "") -> int:
     if as_json:
-        print(
-            json.dumps({"error": {"code": USAGE, "where": None, "message": message, "remedy": ""}})
-        )
+        error = {"code": USAGE, "where": where, "message": message, "remedy": remedy}
+        print(json.dumps({"error": error}))
     else:
-        print(f"runner: {message}", file=sys.stderr)
+        said = f"{where or 'runner'}: {message}" + (f" → {remedy}" if remedy else "")
+        print(said, file=sys.stderr)
     return USAGE
 
 
@@ -191,4 +203,10 @@ VERBS = {
 
 def main(verb: str, argv: Sequence[str]) -> int:
     """Run one of VERBS; the exit code of the table in `runner.outcome`."""
-    return VERBS[verb](argv)
+    try:
+        return VERBS[verb](argv)
+    except _Wrong as wrong:
+        name = f"runner {verb}"
+        return _fail(
+            str(wrong), as_json="--json" in argv, where=name, remedy=f"see `{name} --help`"
+        )

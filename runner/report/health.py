@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from jobs.errors import ConfigError, render
+from jobs.errors import ConfigError, Problem
 from jobs.load import list_jobs
 from preflight.box import Box
 from preflight.host.room import StateDir
@@ -18,37 +18,36 @@ from preflight.linux.box import LinuxBox
 from preflight.verdict import BlastRadius, State, Verdict
 from runner import who, words
 from runner.journal import Journal, JournalError
+from runner.schedule.process import serves
 from runner.settings import Settings, load_settings
 from runner.supervisors import Systemd
 from runner.units import compare as units
+from runner.where import Found
 
 GPU_WITHIN_S = 10.0
 _LONG_UNTOLD_S = 900.0
 
 
-def examine(config: Path | None, looked: str) -> list[dict[str, Any]]:
-    """The verdicts about this box and this configuration, as plain JSON."""
-    return [verdict.to_json() for verdict in _examine(config, looked)]
+def examine(found: Found) -> list[dict[str, Any]]:
+    """The verdicts about this box and the configuration that was found, as plain JSON."""
+    return [verdict.to_json() for verdict in _examine(found)]
 
 
-def _examine(config: Path | None, looked: str) -> Iterator[Verdict]:
+def _examine(found: Found) -> Iterator[Verdict]:
+    config = found.path
     if config is None:
         yield _says(
             "self.config",
             State.FAIL,
-            "runner.toml",
-            f"not found at {looked}",
-            wanted="a configuration",
+            "runner.toml" if len(found.looked) > 1 else found.paths,
+            found.missing,
             remedy="write one, or name it with --config",
         )
         return
     try:
         settings = load_settings(config)
     except ConfigError as error:
-        for problem in error.problems:
-            yield _says(
-                "self.config", State.FAIL, str(config), render(problem), wanted="no mistake"
-            )
+        yield from (_mistake("self.config", problem) for problem in error.problems)
         return
     yield _says("self.config", State.PASS, str(config), "is in order")
     with LinuxBox() as box:
@@ -64,25 +63,38 @@ def _examine(config: Path | None, looked: str) -> Iterator[Verdict]:
         yield _gpu(box)
     yield from _programs(settings)
     if settings.schedule:
-        yield _says(
-            "self.schedule",
-            State.WARN,
-            f"{len(settings.schedule)} [[schedule]]",
-            "this version fires no slots by itself",
-            remedy="let cron or a systemd timer call `runner run JOB`",
-        )
+        yield _fires(settings)
 
 
 def _jobs(settings: Settings) -> Iterator[Verdict]:
     directory = settings.jobs_dir
     jobs = list_jobs(Path(directory))
     broken = [job for job in jobs if job.problem is not None]
-    for job in broken:
-        said = render(job.problem) if job.problem else ""
-        yield _says("self.job", State.FAIL, job.name, said, wanted="a job file without mistakes")
+    yield from (_mistake("self.job", job.problem) for job in jobs if job.problem is not None)
     state = State.PASS if jobs else State.WARN
     count = f"{len(jobs) - len(broken)} of {len(jobs)} readable"
     yield _says("self.jobs", state, directory, count, remedy="" if jobs else "write a job file")
+
+
+def _mistake(check: str, problem: Problem) -> Verdict:
+    """What is wrong with a file, at the file's line."""
+    where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
+    said = f"{problem.key}: {problem.message}" if problem.key else problem.message
+    return _says(check, State.FAIL, where, said, remedy=problem.remedy)
+
+
+def _fires(settings: Settings) -> Verdict:
+    """Whether there is a daemon for what is scheduled."""
+    what = f"{len(settings.schedule)} [[schedule]]"
+    if serves(Path(settings.state_dir)):
+        return _says("self.schedule", State.PASS, what, "the daemon runs")
+    return _says(
+        "self.schedule",
+        State.WARN,
+        what,
+        "no daemon runs, so nothing fires",
+        remedy="systemctl enable --now runner.service, or runner serve",
+    )
 
 
 def _memory(settings: Settings) -> Iterator[Verdict]:

@@ -42,6 +42,21 @@ class Wishes:
             os.read(self.fd, 4096)
 
 
+def serves(state_dir: Path) -> bool:
+    """Whether a daemon serves this state directory; it notices nothing. Never raises."""
+    try:
+        fd = os.open(state_dir / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 def nudge(state_dir: Path) -> bool:
     """Let the daemon of a state directory look at once; whether there is one. Never raises."""
     try:

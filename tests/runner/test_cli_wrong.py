@@ -1,0 +1,103 @@
+"""The command line used wrongly, as people do in their first hour: one sentence, with what to do."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from runner import entry
+from runner.schedule.process import alone
+from tests.runner.test_cli import Cli
+
+
+@pytest.fixture
+def cli(tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """A box with a configuration, and the command line on it."""
+    for name in ("RUNNER_CONFIG", "STATE_DIRECTORY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "home"))
+    return Cli(tmp_path, capfd)
+
+
+@pytest.mark.parametrize("verb", ["status", "recover", "list", "run a"])
+def test_a_configuration_that_was_named_and_is_not_there_is_an_error(cli: Cli, verb: str) -> None:
+    """Else "nothing is owed" would be said of a box that a misspelt path leads to."""
+    cli.config.unlink()
+    error = cli.error(*verb.split())
+    assert (error["where"], error["message"]) == (str(cli.config), "there is no such file")
+    cli.config.mkdir()
+    assert cli.error(*verb.split())["message"] == "is a directory"
+
+
+def test_a_deleted_configuration_hides_no_debt(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the usual state directory is there, recovery looks into that."""
+    cli.config.unlink()
+    (cli.room / "home" / "runner").mkdir(parents=True)
+    assert cli.json("recover")["state"] == "nothing"
+    assert cli.error("status")["message"] == "there is no such file"
+    cli.state.mkdir()
+    monkeypatch.setenv("STATE_DIRECTORY", str(cli.state))
+    assert cli.json("recover")["state"] == "nothing"
+    monkeypatch.delenv("STATE_DIRECTORY")
+    assert cli.json("recover", "--state-dir", str(cli.state))["state"] == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["status", "extra"], "runner status: unrecognized arguments: extra → see"),
+        (["recover", "--bogus"], "runner recover: unrecognized arguments: --bogus → see"),
+        (["run"], "runner run: Missing argument 'JOB'. → see `runner run --help`"),
+        (["history", "-n", "x"], "'x' is not a whole number. → see"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence(cli: Cli, words: list[str], said: str) -> None:
+    """For every verb in one form, also as an object."""
+    code, out, err = cli(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+    assert cli.error(*words)["message"] in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--json", "status"], "--json is an option of the verb"),
+        (["--bogus", "status"], "No such option '--bogus'"),
+        (["--bogus", "recover"], "No such option '--bogus'"),
+    ],
+)
+def test_an_option_before_the_verb_is_not_passed_over(
+    words: list[str], said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also before those verbs that need the standard library only."""
+    assert entry.run(words) == 2
+    said_of = capfd.readouterr()
+    assert said in said_of.out + said_of.err
+
+
+def test_doctor_tells_whether_anything_fires(cli: Cli) -> None:
+    """A schedule without a daemon is a promise that nobody keeps."""
+    cli.config.write_text(cli.config.read_text() + '[[schedule]]\njob = "a"\ncron = "0 0 * * *"\n')
+    cli.state.mkdir()
+
+    def said() -> tuple[str, str]:
+        checks = cli.json("doctor")["checks"]
+        (row,) = [check for check in checks if check["id"] == "self.schedule"]
+        return row["state"], row["found"]
+
+    assert said() == ("warn", "no daemon runs, so nothing fires")
+    held = alone(cli.state)
+    try:
+        assert said() == ("pass", "the daemon runs")
+    finally:
+        os.close(held)
+
+
+def test_doctor_names_a_mistake_by_its_line(cli: Cli) -> None:
+    """Once, and with what to do."""
+    cli.config.write_text("timezone = 1\n")
+    (mistake,) = cli.json("doctor", code=2)["checks"]
+    assert mistake["subject"] == f"{cli.config}:1"
+    assert mistake["found"] == "timezone: should be text in quotes, not a whole number"
+    assert mistake["remedy"].startswith("write IANA timezone of schedules")
