@@ -95,7 +95,8 @@ def candidate_command(
 
 
 def _wrong(job: Job, key: str, message: str, remedy: str) -> ConfigError:
-    return ConfigError(Problem(job.file, None, f"candidate.{key}", message, remedy))
+    line = job.line("candidate", key)
+    return ConfigError(Problem(job.file, line, f"candidate.{key}", message, remedy))
 
 
 def _program(job: Job, arm: Arm) -> str | None:
@@ -120,7 +121,7 @@ def _replaced(job: Job, argv: tuple[str, ...], program: str, whose: str) -> tupl
         table = "candidate" if job.candidate.binary == program else "baseline"
         problem = Problem(
             job.file,
-            None,
+            job.line(table, "binary"),
             f"{table}.binary",
             f"has no place to go: {whose} {error}",
             "write the whole command instead of like and binary",

@@ -280,6 +280,7 @@ class Job(Model):
 
     _name: str = PrivateAttr(default="")
     _file: str = PrivateAttr(default="")
+    _lines: Mapping[tuple[str | int, ...], int] = PrivateAttr(default_factory=dict)
 
     @field_validator("version")
     @classmethod
@@ -327,7 +328,15 @@ class Job(Model):
         cut = f", cut after {in_words(self.timeout)}" if self.timeout else ""
         return f"production down for at most {in_words(self.downtime_budget)}{cut}"
 
-    def named(self, name: str, file: str) -> Self:
-        """This job, knowing its name and the file it was read from."""
-        self._name, self._file = name, file
+    def line(self, *key: str) -> int | None:
+        """The line of a key in its file, or of the table that it would stand in."""
+        return next(
+            (self._lines[key[:n]] for n in range(len(key), 0, -1) if key[:n] in self._lines), None
+        )
+
+    def named(
+        self, name: str, file: str, lines: Mapping[tuple[str | int, ...], int] | None = None
+    ) -> Self:
+        """This job, knowing its name, the file it was read from, and where its keys stand."""
+        self._name, self._file, self._lines = name, file, lines or {}
         return self

@@ -90,14 +90,14 @@ def load_job(jobs_dir: Path, name: str, *, overrides: Mapping[str, str] | None =
     from jobs.mistakes import mistakes  # noqa: PLC0415  # likewise
 
     if wrong := bad_name(name):
-        raise ConfigError(Problem("", None, "", wrong, "runner list shows the jobs there are"))
+        raise ConfigError(Problem("", None, "", wrong, _meant(jobs_dir, name)))
     path = jobs_dir / f"{name}{_SUFFIX}"
     if not path.exists():
         raise ConfigError(_no_job(jobs_dir, name))
     written = read(path, shown=shown(path))
     document = _overridden(written, overrides or {})
     try:
-        job = explain.build(Job, document).named(name, written.file)
+        job = explain.build(Job, document).named(name, written.file, document.lines)
     except ConfigError as error:
         raise ConfigError([_placed(one, overrides or {}) for one in error.problems]) from None
     found = [
@@ -113,6 +113,13 @@ def load_job(jobs_dir: Path, name: str, *, overrides: Mapping[str, str] | None =
     if found:
         raise ConfigError([_placed(one, overrides or {}) for one in found])
     return job
+
+
+def _meant(jobs_dir: Path, name: str) -> str:
+    """What to write instead of a file's name, where that is the file of a job."""
+    stem = name.rpartition("/")[2].removesuffix(_SUFFIX)
+    meant = stem if stem in _names(jobs_dir) and not bad_name(stem) else ""
+    return f"write {meant}" if meant else "runner list shows the jobs there are"
 
 
 def _no_job(jobs_dir: Path, name: str) -> Problem:

@@ -307,6 +307,10 @@ def whose(state_dir: Path) -> str:
         uid = there.stat().st_uid
     except OSError:
         return " → set state_dir in runner.toml to a directory you own"
+    if not there.is_dir():
+        return f" ({there} is a file) → set state_dir in runner.toml to a directory"
+    if uid == os.geteuid():
+        return " → set state_dir in runner.toml to a directory that can be made"
     try:
         owner = pwd.getpwuid(uid).pw_name
     except KeyError:

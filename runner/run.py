@@ -187,10 +187,24 @@ class Run:
                 now=self._tools.clock.now(),
             )
         except ConfigError as error:
-            raise _Over(refuse(self._draft, "self.config", self._job.name, str(error))) from error
+            raise _Over(self._unfit(error)) from error
         self._draft.notes += plan.notes
         self._draft.checks = plan.checks
         return plan
+
+    def _unfit(self, error: ConfigError) -> Ending:
+        """The job is written well, and does not fit production as it runs."""
+        for one in error.problems:
+            where = one.file if one.line is None else f"{one.file}:{one.line}"
+            refuse(
+                self._draft,
+                "self.config",
+                where or self._job.name,
+                f"{one.key}: {one.message}" if one.key else one.message,
+                wanted="a job that fits this box",
+                remedy=one.remedy,
+            )
+        return Ending(Outcome.REFUSED)
 
     def _back_at(self) -> float | None:
         """When production must serve again, on our clock; None where the schedule does not say."""

@@ -59,16 +59,24 @@ class Tools:
         return Ending(Outcome.BUG, f"a fault of the runner: {type(error).__name__}: {error}")
 
 
-def refuse(draft: Draft, check: str, subject: str, found: str) -> Ending:
+def refuse(
+    draft: Draft,
+    check: str,
+    subject: str,
+    found: str,
+    *,
+    wanted: str = "fit to be stopped",
+    remedy: str = "try again later, or see: runner check",
+) -> Ending:
     """A refusal that no check of the rings makes, in the same words as theirs."""
     draft.verdicts.append(
         Verdict(
             id=check,
             state=State.FAIL,
             subject=subject,
-            wanted="fit to be stopped",
+            wanted=wanted,
             found=found,
-            remedy="try again later, or see: runner check",
+            remedy=remedy,
         )
     )
     return Ending(Outcome.REFUSED)

@@ -29,7 +29,10 @@ def history(job: str | None, limit: int, config: str | None, *, as_json: bool) -
     runs = _runs(place, job, limit)
     rows = [_row(run) for run in runs]
     text = out.columns(rows, ["started", "run", "job", "outcome", "down", "what"])
-    out.answer({"runs": runs}, text or ["no run yet"], as_json=as_json)
+    none = f"no run of `{job}` yet" if job else "no run yet"
+    if job and not runs and not (place.jobs_dir / f"{job}.toml").exists():
+        none = f"no run of `{job}`, and no such job: runner list shows the jobs there are"
+    out.answer({"runs": runs}, text or [words.shown(none)], as_json=as_json)
     return 0
 
 
