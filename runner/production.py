@@ -4,16 +4,17 @@ The way back is not here: it is `runner.recovery.restore`, which needs nothing o
 recipes that were made on it.
 """
 
+import contextlib
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from jobs.servers.base import Command, ServerFile
-from preflight.box import Box
+from preflight.box import Box, FileFact
 from preflight.gpu.budget import GpuBudget
 from preflight.linux import proc
+from preflight.linux.files import LinuxFiles
 from preflight.linux.proc import Ident
 from preflight.production.busy import Busy, asleep
 from preflight.rings import Gate
@@ -29,7 +30,7 @@ from runner.recovery.stop import Halt, Stop, households, living
 from runner.service import Service
 from runner.until import Clock, TimedOut, until
 
-_FILES_WITHIN_S = 5.0
+FILES_WITHIN_S = 5.0
 
 Nothing = Callable[[], str | None]
 
@@ -76,10 +77,21 @@ def _live(port: int, family: frozenset[Ident], heads: frozenset[Ident]) -> int |
     return min((who.pid for who in heads), default=None)
 
 
-def survey(service: Service, *, slowest_load: float | None = None, box: Box | None = None) -> Found:
+class Files(Protocol):
+    """Looks at files where one that hangs holds nobody up: what of a Box is needed here."""
+
+    def files(self, paths: Sequence[str], *, within: float) -> tuple[FileFact, ...]:
+        """One fact a path, in order."""
+        ...
+
+
+def survey(
+    service: Service, *, slowest_load: float | None = None, box: Files | None = None
+) -> Found:
     """Look at one service without waking, loading or asking anything of its model.
 
-    With a Box its files are looked at in a child, so that a dead mount holds nobody up.
+    Its files are looked at in a child, so that a dead mount holds nobody up: that of the Box, or
+    one of its own.
     """
     port = service.port or 0
     configured = _configured(service)
@@ -110,7 +122,7 @@ def _known(
     family: frozenset[Ident],
     pid: int,
     *,
-    box: Box | None,
+    box: Files | None,
 ) -> Found:
     """A service that is there: its recipe from what really runs, not from what was configured."""
     argv = _whole_path(pid, proc.cmdline(pid) or ())
@@ -151,35 +163,22 @@ def _whole_path(pid: int, argv: tuple[str, ...]) -> tuple[str, ...]:
     return (program, *argv[1:])
 
 
-def _inputs(files: Sequence[ServerFile], box: Box | None) -> list[dict[str, Any]]:
+def _inputs(files: Sequence[ServerFile], box: Files | None) -> list[dict[str, Any]]:
     """The files a service needs, each with what tells whether it is still the same one."""
     if box is None:
-        return [_input(file.path, file.role) for file in files]
-    facts = box.files([file.path for file in files], within=_FILES_WITHIN_S)
+        with contextlib.closing(LinuxFiles()) as own:
+            return _inputs(files, own)
+    facts = box.files([file.path for file in files], within=FILES_WITHIN_S)
     return [
-        {
-            "path": file.path,
-            "role": file.role,
-            "size": None if fact.fault else fact.size,
-            "inode": None if fact.fault else fact.inode,
-            "mtime_ns": None if fact.fault else fact.mtime_ns,
-        }
+        {"path": file.path, "role": file.role, **stamp(fact)}
         for file, fact in zip(files, facts, strict=True)
     ]
 
 
-def _input(path: str, role: str) -> dict[str, Any]:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return {"path": path, "role": role, "size": None, "inode": None, "mtime_ns": None}
-    return {
-        "path": path,
-        "role": role,
-        "size": found.st_size,
-        "inode": found.st_ino,
-        "mtime_ns": found.st_mtime_ns,
-    }
+def stamp(fact: FileFact) -> dict[str, Any]:
+    """What tells whether a file is still the same one; nothing of one that could not be looked at."""
+    known = {"size": fact.size, "inode": fact.inode, "mtime_ns": fact.mtime_ns}
+    return dict.fromkeys(known) if fact.fault else known
 
 
 def _fallback(service: Service, other: Service) -> dict[str, Any]:

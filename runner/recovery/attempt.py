@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 from preflight.linux import proc
 from preflight.linux.proc import Ident
 from runner.recovery import probe, world
+from runner.recovery.absent import absent
 from runner.recovery.drive_process import same_command
 from runner.recovery.drivers import Driver, Standing, driver, idents
 from runner.recovery.pins import put_back
@@ -138,8 +138,7 @@ class Attempt:
         return LogWatch(self._recipe.supervisor.get("log") or "", fatal, log_size(self._recipe))
 
     def _down(self, why: str, *, stuck: bool = False) -> Served:
-        named = [str(said.get("path") or "") for said in self._recipe.inputs]
-        gone = [path for path in named if path and not os.path.exists(path)]
+        gone = absent([str(said.get("path") or "") for said in self._recipe.inputs])
         why = "; ".join([*(f"{path} is gone" for path in gone), why])
         return Served(self._recipe.name, "down", why=why, recipe=self._recipe, stuck=stuck)
 
@@ -184,7 +183,8 @@ class Attempt:
             return f"port {self._recipe.port} is held by {who}"
         if why := self._end_orphans():
             return why
-        self._put_back += put_back(self._recipe.pins)
+        gone = absent([str(pin.get("path") or "") for pin in self._recipe.pins])
+        self._put_back += put_back([pin for pin in self._recipe.pins if pin.get("path") in gone])
         self._log, self._began = self._watch(), self._clock.now()
         refused = self.driver.start()
         self._note(getattr(self.driver, "started", None))

@@ -5,7 +5,6 @@ Re-entered at any point it does what is still to do. Both locks are held by the 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from preflight.linux import proc
 from preflight.linux.proc import Ident
 from runner.recovery import account, probe, recipe, state, words
+from runner.recovery.absent import Absent
 from runner.recovery.account import Scale
 from runner.recovery.attempt import Past, Residency, Served
 from runner.recovery.leftovers import end_leftovers
@@ -75,13 +75,14 @@ class _Settling:
         self._memory = _memory(state_dir, self._known)
         self._known["died"] = self._known.get("died") or self._known.get("phase")
         self._notes: list[str] = []
-        self._apart = Apart()
+        self._apart, self._absent = Apart(), Absent()
         self._round_began = clock.now()
 
     def told(self, rounds: int | None) -> Recovered:
         """End the leftovers, restore until all serves or the rounds are over, tell."""
         try:
-            return self._told(rounds)
+            with self._absent:
+                return self._told(rounds)
         finally:
             self._apart.finish()
             if self._memory is not None:
@@ -227,12 +228,12 @@ class _Settling:
 
     def _back_off(self, number: int) -> None:
         """Wait longer after each round, but not when what kept a service down has changed."""
+        within = min(2.0**number, LONGEST_BACK_OFF_S)
         before = self._obstacles()
 
         def changed() -> bool | None:
             return True if self._obstacles() != before else None
 
-        within = min(2.0**number, LONGEST_BACK_OFF_S)
         try:
             until(changed, within=within, clock=self._clock, every=0.5, stop=self._why_not_now)
         except TimedOut:
@@ -243,7 +244,7 @@ class _Settling:
         seen: list[object] = []
         for one in self._owed.due(self._services):
             seen.append(bool(proc.claimants(one.host, one.port)))
-            seen.extend(os.path.exists(said.get("path") or "") for said in one.inputs)
+            seen.append(self._absent.of([str(said.get("path") or "") for said in one.inputs]))
         return seen
 
 

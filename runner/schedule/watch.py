@@ -13,9 +13,10 @@ from typing import Any
 
 from preflight.linux import proc
 from preflight.linux.proc import Ident
-from runner.production import Found, survey
+from runner.production import FILES_WITHIN_S, Files, Found, stamp, survey
 from runner.recovery import lock, probe, recipe, world
 from runner.recovery.recipe import Recipe
+from runner.schedule.disk import UNKNOWN, Disk
 from runner.schedule.incidents import Incidents
 from runner.schedule.ledger import Ledger
 from runner.schedule.moments import Times
@@ -31,6 +32,7 @@ AGAIN_S = 2.0
 """A service that does not answer is asked once more after this, before anybody is woken."""
 
 _FACT = "watch:"
+_UNKNOWN = "unknown"
 _SAME = ("model_path", "model_id", "context", "slots", "build")
 
 Json = dict[str, Any]
@@ -60,24 +62,30 @@ class Seen:
             return None
 
 
-def look(service: Service, at: float, known: Found | None = None) -> tuple[Seen, Found]:
+def look(
+    service: Service, at: float, known: Found | None = None, *, disk: Files
+) -> tuple[Seen, Found]:
     """One service as it is now. Asks for no completion, so it wakes and loads nothing.
 
     Where the processes of the look before live on, only its answers and its model are looked at:
     to go through all processes of the machine each minute is work.
     """
-    found = (_again(known) if known else None) or survey(service)
+    found = (_again(known) if known else None) or survey(service, box=disk)
     weights = [one for one in found.recipe.inputs if one.get("role") == "weights"]
     heads = found.standing.heads or found.family
     why = "" if found.look.serving else found.look.why or found.standing.why or found.look.state
     if not found.family:
         why = found.standing.why or "no process of it lives"
+    model = weights[0] if weights else {}
+    if model:
+        (fact,) = disk.files([str(model["path"])], within=FILES_WITHIN_S)
+        model = model | (stamp(fact) if fact.fault not in UNKNOWN else {_UNKNOWN: fact.said})
     return (
         Seen(
             up=found.look.serving,
             pids=tuple(sorted(who.pid for who in heads)),
             said={name: found.look.identity.get(name) for name in _SAME},
-            model=weights[0] if weights else {},
+            model=model,
             why=why,
             at=at,
         ),
@@ -93,33 +101,37 @@ def _again(known: Found) -> Found | None:
     answer = probe.health(known.recipe.probe)
     if answer.serving:
         answer = probe.identity(known.recipe.probe)
-    if not answer.serving:
-        return None
+    return dataclasses.replace(known, look=answer) if answer.serving else None
+
+
+def _with_model(found: Found, model: Json) -> Recipe:
+    """What a later restore should know: the model's file as it is now."""
+    if _UNKNOWN in model:
+        return found.recipe
     inputs = [
-        one if one.get("role") != "weights" else one | _stamp(str(one["path"]))
-        for one in known.recipe.inputs
+        {**one, **model} if one.get("path") == model.get("path") else one
+        for one in found.recipe.inputs
     ]
-    fresh = dataclasses.replace(known.recipe, inputs=inputs)
-    return dataclasses.replace(known, look=answer, recipe=fresh)
-
-
-def _stamp(path: str) -> Json:
-    """What tells whether a file is still the same one."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return dict.fromkeys(("size", "inode", "mtime_ns"))
-    return {"size": found.st_size, "inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
+    return dataclasses.replace(found.recipe, inputs=inputs)
 
 
 class Watch:
     """Every service of production, with a pidfd on its first process."""
 
-    def __init__(self, ledger: Ledger, incidents: Incidents, settings: Settings, times: Times):
+    def __init__(
+        self,
+        ledger: Ledger,
+        incidents: Incidents,
+        settings: Settings,
+        times: Times,
+        *,
+        disk: Disk | None = None,
+    ) -> None:
         self._ledger, self._incidents, self._times = ledger, incidents, times
         self._pidfds: dict[int, tuple[str, Ident]] = {}
         self._next: dict[str, float] = {}
         self._doubted: set[str] = set()
+        self._disk = disk or Disk(times)
         self._found: dict[str, Found] = {}
         self.settings = settings
         self.known: dict[str, Seen] = {}
@@ -166,9 +178,14 @@ class Watch:
             self._doubted.discard(name)
             self._found.pop(name, None)
             return  # what happens now is a run's, or a recovery's, to tell
-        seen, found = look(service, wall, self._found.get(name))
+        try:
+            seen, found = look(service, wall, self._found.get(name), disk=self._disk)
+        finally:
+            self._disk.rest()
         self._found[name] = found
         before = self.known.get(name) or self._remembered(name)
+        if before and _UNKNOWN in seen.model:  # what could not be looked at has not changed
+            seen = dataclasses.replace(seen, model=before.model)
         if not seen.up and not died and before and before.up and name not in self._doubted:
             self._doubted.add(name)
             self._next[name] = self._times.now() + AGAIN_S
@@ -190,7 +207,7 @@ class Watch:
         ):
             self._ledger.remember(**{f"{_FACT}{name}": seen.to_json()})
             if seen.up:
-                self._remember_recipe(found.recipe)
+                self._remember_recipe(_with_model(found, seen.model))
         self._hold(name, found)
 
     def _judge(self, service: Service, found: Found, before: Seen | None, seen: Seen) -> None:

@@ -1,6 +1,7 @@
 """The restore: patient with what loads, quick with what is dead, and never two copies."""
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from runner.recovery.probe import Look, health
 from runner.recovery.progress import LogWatch, Progress
 from runner.recovery.recipe import Recipe
 from runner.until import Stopped
+from tests.dead_mount import apart
 from tests.fakes_runner import FakeClock
 from tests.runner.recovery.site import Site, kill
 from tests.servers import free_port, soon
@@ -342,3 +344,34 @@ def test_a_process_that_was_killed_while_it_settled_is_started_anew(site: Site) 
     served = restored(site, one, stop=stop)
     assert [each.state for each in served] == ["serving"]
     assert served[0].tries == 2
+
+
+DEAD = """
+import json
+from runner.recovery import recover
+from tests.fakes_runner import HastyClock
+done = recover.recover(Path(sys.argv[2]), clock=HastyClock())
+print(json.dumps({"state": done.state, "said": done.said}))
+"""
+
+
+def test_a_model_on_a_dead_mount_holds_nobody_up(site: Site) -> None:
+    """Whether it is there cannot be known; that production is down is told all the same."""
+    dead = site.room / "dead"
+    dead.mkdir()
+    one = site.recipe(
+        ["/bin/false"],
+        inputs=[{"path": str(dead / "model.gguf"), "role": "weights"}],
+        pins=[{"path": str(dead / "model.gguf"), "pin": str(site.model), "size": 1}],
+    )
+    site.leave(site.owed(one))
+    child = site.child(
+        apart(DEAD, str(dead), str(site.state_dir)),
+        env={"PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    out, _ = child.communicate(timeout=60)
+    done = json.loads(out.splitlines()[-1])
+    assert done["state"] == "owed", out
+    assert "is gone" not in done["said"]
+    (first,) = site.told()
+    assert first.startswith("DOWN")
