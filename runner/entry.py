@@ -127,13 +127,15 @@ def _option(name: str, argv: Sequence[str]) -> str | None:
 
 
 def _complain(message: str, place: str, remedy: str, *, as_json: bool) -> int:
+    from runner.recovery.command import tell  # noqa: PLC0415 - as above
+
     if as_json:
         import json  # noqa: PLC0415 - as above
 
         error = {"code": _USAGE, "where": place, "message": message, "remedy": remedy}
-        print(json.dumps({"error": error}, indent=2))
+        tell(json.dumps({"error": error}, indent=2))
     else:
-        print(f"runner: {place}: {message} → {remedy}", file=sys.stderr)
+        tell(f"runner: {place}: {message} → {remedy}", error=True)
     return _USAGE
 
 

@@ -74,9 +74,13 @@ def _set_the_scene(box: Box, fill: float, say: Say) -> None:
         "",
         f"  production   {served}, port {box.notes.production_port}, pid {who.pid}",
         f"  candidate    {candidate}, port {box.notes.candidate_port}",
-        f"  the job      {texts.CONTEXT:,} tokens of context; one prompt fills {fill:.0%} of them"
-        + ("" if fill == FILL_FULL else f" (runner demo --full: {FILL_FULL:.0%})"),
+        f"  the job      {texts.CONTEXT:,} tokens of context; one prompt fills {_percent(fill)} of them"
+        + ("" if fill == FILL_FULL else f" (runner demo --full: {_percent(FILL_FULL)})"),
     )
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.0f} %"
 
 
 def _night(box: Box, say: Say, *, as_json: bool) -> tuple[int, dict[str, Any]]:

@@ -6,6 +6,7 @@ Standard library only. Everything a person reads of them is written here.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -15,7 +16,7 @@ from typing import Any, NoReturn
 
 from runner import where
 from runner.outcome import USAGE, Outcome, exit_code
-from runner.recovery import recipe, recover, status
+from runner.recovery import recipe, recover, status, words
 from runner.recovery.drivers import driver
 from runner.recovery.guardian import guard
 from runner.until import RealClock
@@ -24,6 +25,20 @@ from runner.words import clock, day_and_clock, duration, shown
 Json = dict[str, Any]
 
 _DOWN = exit_code(Outcome.PRODUCTION_DOWN)
+
+
+def tell(text: str, *, error: bool = False) -> None:
+    """Print a line. Never raises: who reads it, or a disk that takes it, decides nothing here.
+
+    Above all no restore may end because `runner recover | head` has read enough.
+    """
+    stream = sys.stderr if error else sys.stdout
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # None where it was closed
+        try:
+            stream.write(f"{text}\n")
+        except UnicodeEncodeError:  # a locale without UTF-8
+            stream.write(f"{text.encode('ascii', 'backslashreplace').decode()}\n")
+        stream.flush()
 
 
 class _Wrong(Exception):
@@ -54,10 +69,10 @@ def _state_dir(given: argparse.Namespace) -> Path:
 def _fail(message: str, *, as_json: bool, where: str = "", remedy: str = "") -> int:
     if as_json:
         error = {"code": USAGE, "where": where, "message": message, "remedy": remedy}
-        print(json.dumps({"error": error}))
+        tell(json.dumps({"error": error}))
     else:
         said = f"{where or 'runner'}: {message}" + (f" → {remedy}" if remedy else "")
-        print(said, file=sys.stderr)
+        tell(said, error=True)
     return USAGE
 
 
@@ -86,8 +101,7 @@ def recover_main(argv: Sequence[str]) -> int:
 
     def say(event: str, **detail: object) -> None:
         if not (given.json or given.quiet):
-            words = ", ".join(f"{name} {value}" for name, value in detail.items() if value)
-            print(f"recover: {shown(event)} {shown(words)}", file=sys.stderr)
+            tell(f"recover: {shown(words.heard(event, detail))}", error=True)
 
     try:
         done = recover.recover(state_dir, clock=RealClock(), say=say)
@@ -95,9 +109,9 @@ def recover_main(argv: Sequence[str]) -> int:
         return _fail(f"{state_dir} cannot be used: {error.strerror}", as_json=given.json)
     if given.json:
         said = {"state": done.state, "said": done.said, "run": done.run}
-        print(json.dumps(said | {"production": done.production or None}))
+        tell(json.dumps(said | {"production": done.production or None}))
     elif not (given.quiet and done.state == "nothing"):
-        print(shown(done.said))
+        tell(shown(done.said))
     return _DOWN if done.state == "owed" or done.production.get("state") == "degraded" else 0
 
 
@@ -112,11 +126,11 @@ def _would(state_dir: Path, *, as_json: bool) -> int:
         for one in (owed.stopped if owed else [])
     ]
     if as_json:
-        print(json.dumps({"owed": owed.run if owed else None, "would": steps}))
+        tell(json.dumps({"owed": owed.run if owed else None, "would": steps}))
     else:
-        print(f"run {owed.run} owes production" if owed else "nothing is owed")
+        tell(f"run {owed.run} owes production" if owed else "nothing is owed")
         for step in steps:
-            print(f"  {shown(step)}")
+            tell(f"  {shown(step)}")
     return 0
 
 
@@ -144,7 +158,7 @@ def status_main(argv: Sequence[str]) -> int:
         said = status.status(state_dir)
         status.show(state_dir, said)
     if given.json:
-        print(json.dumps(said))
+        tell(json.dumps(said))
     else:
         _show(said)
     return _DOWN if status.is_down(said) else 0
@@ -153,16 +167,16 @@ def status_main(argv: Sequence[str]) -> int:
 def _show_runs(said: Json) -> None:
     """What ran last, and what is next."""
     if (last := said["last"]) is not None:
-        print(f"Last run: {shown(last['run'])}: {shown(last['headline'] or 'open')}")
+        tell(f"Last run: {shown(last['run'])}: {shown(last['headline'] or 'open')}")
     if (coming := said.get("next")) is not None:
-        print(f"Next: {shown(coming['job'])} at {day_and_clock(coming['at'])}")
+        tell(f"Next: {shown(coming['job'])} at {day_and_clock(coming['at'])}")
 
 
 def _show(said: Json) -> None:
     whole = said["production"]
     word = {"serving": "SERVING", "degraded": "DEGRADED", "down": "DOWN"}.get(whole["state"])
     since = f" since {day_and_clock(whole.get('since'))}" if whole.get("since") else ""
-    print(
+    tell(
         f"Production: {word}{since}"
         if word
         else "Production: nothing is known yet; see: runner check"
@@ -170,27 +184,25 @@ def _show(said: Json) -> None:
     for one in whole["services"]:
         model = one["said"].get("model_path") or one["said"].get("model_id") or ""
         pids = ", ".join(map(str, one["pids"]))
-        print(
+        tell(
             f"  {shown(one['name'])}: {one['state']} {shown(model)} {'pid ' + pids if pids else ''}"
         )
         if one["why"]:
-            print(f"    {shown(one['why'])}")
+            tell(f"    {shown(one['why'])}")
     if (owed := said["obligation"]) is not None:
-        print(f"Owed: run {shown(owed['run'])} took production down ({shown(owed['phase'])})")
+        tell(f"Owed: run {shown(owed['run'])} took production down ({shown(owed['phase'])})")
         if said["run"] is None:
-            print("  nobody is restoring it now; on the box: runner recover")
+            tell("  nobody is restoring it now; on the box: runner recover")
     if (run := said["run"]) is not None:
-        print(f"Running: {shown(run['run'])}, pid {run['pid']}, since {clock(run['since'])}")
+        tell(f"Running: {shown(run['run'])}, pid {run['pid']}, since {clock(run['since'])}")
     if (drained := said["drained"]) is not None:
-        print(f"Drained since {day_and_clock(drained['since'])}: {shown(drained['reason'])}")
+        tell(f"Drained since {day_and_clock(drained['since'])}: {shown(drained['reason'])}")
     unsent = said["outbox"]
     if unsent["unsent"]:
-        print(
-            f"Alerts not delivered: {unsent['unsent']}, the oldest {duration(unsent['oldest_s'])}"
-        )
+        tell(f"Alerts not delivered: {unsent['unsent']}, the oldest {duration(unsent['oldest_s'])}")
     _show_runs(said)
     if said["note"]:
-        print(f"Note: {shown(said['note'])}")
+        tell(f"Note: {shown(said['note'])}")
 
 
 VERBS = {

@@ -18,12 +18,18 @@ AGAIN_AFTER_S = (60, 300, 900, 3600)
 
 _DOING = {
     "armed": "it was about to stop production",
+    "stopping": "it was stopping production",
     "candidate": "its candidate had the box",
+    "restoring": "it was bringing production back",
     "restored": "it had brought production back",
     "closed": "it had brought production back",
 }
 
 Json = dict[str, Any]
+
+
+def _doing(phase: object) -> str:
+    return _DOING.get(str(phase), f"it was {phase}" if phase else "nobody knows what it was doing")
 
 
 def news(whole: Json, scale: Scale, *, shutdown: bool = False) -> str:
@@ -73,8 +79,7 @@ def alert(
     """What a person is told of a dead run."""
     phase = known.get("died") or known.get("phase")
     first = first_line(owed, phase, whole, shutdown=shutdown)
-    lines = [f"the run died while {_DOING.get(str(phase), phase or 'in an unknown phase')}"]
-    lines[0] += f"; run {owed.run}"
+    lines = [f"the run died while {_doing(phase)}; run {owed.run}"]
     lines += [f"{one['name']}: {one['why']}" for one in whole["services"] if one["why"]]
     lines += [note for one in whole["services"] for note in one["notes"]]
     lines += notes
@@ -88,6 +93,24 @@ def alert(
         at=scale.iso(scale.now) or "",
         kind=str(Outcome.PRODUCTION_DOWN if bad else Outcome.INTERRUPTED),
     )
+
+
+def heard(event: str, detail: Mapping[str, Any]) -> str:
+    """What happens in a restore, as a line for whoever watches it."""
+    name = detail.get("service")
+    if event == "starting":
+        again = f", try {detail['attempt']}" if detail.get("attempt", 1) > 1 else ""
+        return f"starting {name}{again}"
+    if event == "serving":
+        load = detail.get("load")
+        loaded = f", it loaded in {duration(load)}" if load is not None else ""
+        how = "serves again" if detail.get("state") == "serving" else f"is {detail.get('state')}"
+        return f"{name} {how}{loaded}"
+    if event == "failed":
+        return f"{name} did not start: {detail.get('why')}"
+    if event == "recovering":
+        return f"run {detail.get('run')} died while {_doing(detail.get('phase'))}"
+    return event
 
 
 def trying(owed: Owed, failed: Mapping[str, Any], known: Json, scale: Scale) -> Alert:

@@ -12,6 +12,14 @@ Paint = Callable[[str, str], str]
 _QUIET = {"pass", "skipped"}
 
 
+_TRIGGERS = {
+    "manual": "by hand",
+    "schedule": "by the schedule",
+    "catch-up": "late, for a slot that the box slept through",
+    "retry": "again, after a refusal",
+}
+
+
 def page(result: Json, paint: Paint, *, whole: bool = False) -> list[str]:
     """The lines of `runner show`. `paint(word, text)` colours a text as the word is coloured.
 
@@ -35,12 +43,18 @@ def _about(result: Json) -> list[str]:
         span += f" ({words.duration(took)})"
     return [
         f"run       {words.shown(result.get('run'))}",
-        f"job       {words.shown(result.get('job'))}, started by {result.get('trigger')}",
+        f"job       {words.shown(result.get('job'))}, started {_by(result)}",
         f"time      {span}",
-        f"exit code {result.get('exit_code')}",
+        *(f"exit code {result['exit_code']}" for _ in range(result.get("exit_code") is not None)),
         *(f"why       {words.shown(result['why'])}" for _ in range(bool(result.get("why")))),
         *(f"note      {words.shown(note)}" for note in result.get("notes") or []),
     ]
+
+
+def _by(result: Json) -> str:
+    """Who started the run."""
+    trigger = str(result.get("trigger"))
+    return _TRIGGERS.get(trigger, f"by {words.shown(trigger)}")
 
 
 def _production(production: Json, paint: Paint) -> list[str]:

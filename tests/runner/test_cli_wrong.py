@@ -1,13 +1,14 @@
 """The command line used wrongly, as people do in their first hour: one sentence, with what to do."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from runner import entry
 from runner.schedule.process import alone
-from tests.runner.test_cli import Cli
+from tests.runner.test_cli import RUNNER, Cli
 
 
 @pytest.fixture
@@ -101,3 +102,35 @@ def test_doctor_names_a_mistake_by_its_line(cli: Cli) -> None:
     assert mistake["subject"] == f"{cli.config}:1"
     assert mistake["found"] == "timezone: should be text in quotes, not a whole number"
     assert mistake["remedy"].startswith("write IANA timezone of schedules")
+
+
+@pytest.mark.parametrize("words", [["status"], ["recover"], ["recover", "--dry-run"], ["nope"]])
+@pytest.mark.parametrize("where", [">/dev/full", "2>/dev/full", ">&-", "2>&-", "| head -0"])
+def test_whoever_does_not_read_changes_nothing(cli: Cli, words: list[str], where: str) -> None:
+    """A full disk, a closed stream, `| head`: the same exit code, and no traceback. Above all a
+    restore goes on.
+    """
+    line = f"{RUNNER} --config {cli.config} {' '.join(words)}"
+    plain = subprocess.run(["/bin/bash", "-c", line], capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        ["/bin/bash", "-c", f"{line} {where}; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == plain.returncode
+    assert "Traceback" not in ran.stdout + ran.stderr
+    assert len(ran.stdout) <= len(plain.stdout)
+
+
+def test_a_terminal_without_utf8_is_no_reason_to_fail(cli: Cli) -> None:
+    """What it cannot show is escaped."""
+    ran = subprocess.run(
+        [RUNNER, "status", "--bögus"],
+        capture_output=True,
+        check=False,
+        env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "XDG_STATE_HOME": str(cli.room)},
+        cwd=cli.room,
+    )
+    assert ran.returncode == 2
+    assert b"unrecognized arguments: --b\\xf6gus \\u2192 see" in ran.stderr
