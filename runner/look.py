@@ -18,8 +18,8 @@ from preflight.production.back import way_back
 from preflight.production.serves import ProductionServes
 from preflight.rings import Looked
 from preflight.verdict import State, Verdict
+from runner import beginning, recorded
 from runner import plan as plans
-from runner import recorded
 from runner.files import make_state_dir
 from runner.journal import Journal
 from runner.plan import alert_check, around, box_of, make_plan, observed
@@ -91,7 +91,7 @@ def check(
                 *(check for one in found for check in _of_production(one, known, found)),
             )
         looked = rings.look(
-            checks,
+            (*beginning.checks(settings, journal), *checks),
             there,
             accept=job.accept if job else {},
             on_verdict=watching.verdict,

@@ -7,6 +7,7 @@ from preflight.check import Check, Explained
 from preflight.rings import AnyCheck
 from preflight.verdict import BlastRadius
 from preflight.wording import seconds
+from runner.beginning import EXPLAINED as BEGINNING
 from runner.plan import EXPLAINED as GIVEN
 
 Json = dict[str, Any]
@@ -32,7 +33,7 @@ def explanations() -> list[Json]:
     for kind in sorted(kinds(), key=lambda kind: kind.radius):
         for one in kind.explains:
             found.setdefault(one.id, _of_kind(kind, one))
-    for one, radius, about in GIVEN:
+    for one, radius, about in (*BEGINNING, *GIVEN):
         found[one.id] = _plain(one, radius, about)
     found[_GATE.id] = _plain(_GATE, BlastRadius.PRODUCTION, "the last look before the stop")
     order = [radius.name.lower() for radius in BlastRadius]
