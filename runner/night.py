@@ -21,7 +21,7 @@ from runner.outcome import Outcome
 from runner.placement import Placement, expected
 from runner.plan import Plan
 from runner.production import Found, StopFailed, StopRefused
-from runner.recovery import recipe
+from runner.recovery import recipe, words
 from runner.recovery.keeper import KeeperGone
 from runner.result import Draft, Ending
 from runner.schedule import pinned
@@ -224,7 +224,6 @@ class Night:
 
     def _say(self, name: str, **detail: object) -> None:
         """What the restore tells while it goes on; a journal that fails does not stop it."""
-        words = " ".join(str(value) for value in detail.values() if value is not None)
-        self._tools.progress.note(f"restore: {name} {words}")
+        self._tools.progress.note(f"restore: {words.heard(name, detail)}")
         with suppress(JournalError):
             self._event(f"restore.{name}", **detail)

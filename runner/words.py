@@ -68,3 +68,9 @@ def shown(text: object, *, lines: bool = False) -> str:
     """
     unsafe = _UNSAFE if lines else _UNSAFE_IN_LINE
     return unsafe.sub(lambda found: ascii(found.group())[1:-1], str(text))
+
+
+def last_line(text: str, most: int = 300) -> str:
+    """The last line that says something: of a traceback what went wrong, and not where."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][-most:] if lines else ""

@@ -20,6 +20,7 @@ from runner.recovery.recipe import Recipe
 from runner.recovery.sameness import compare
 from runner.recovery.stop import KILL_S, Stop, describe, living, remaining
 from runner.until import Clock, Hopeless, TimedOut, until
+from runner.words import duration
 
 RESTARTS_SEEN = 3
 CLOSER_LOOK_S = 0.5
@@ -130,7 +131,9 @@ class Attempt:
         except Hopeless as error:
             return self._given_up(error.reason)
         except TimedOut:
-            return self._given_up(f"not serving after {self._recipe.patience:g} s ({self._why()})")
+            return self._given_up(
+                f"not serving after {duration(self._recipe.patience)} ({self._why()})"
+            )
         return self._judge(look, at)
 
     def _watch(self) -> LogWatch:
@@ -264,7 +267,7 @@ class Attempt:
             self._starts |= {who for who in idents(family) if same_command(who.pid, argv)}
         stalled = self._progress.stalled(family, log_size(self._recipe))
         if stalled > NO_PROGRESS_S:
-            return f"nothing moved for {stalled:.0f} s"
+            return f"nothing moved for {duration(stalled)}"
         return None
 
     def _answers_otherwise(self) -> str | None:

@@ -14,6 +14,7 @@ from preflight.linux.proc import Ident
 from runner import credentials
 from runner.recovery import unit, wire, world
 from runner.until import Clock, Hopeless, TimedOut, until
+from runner.words import last_line
 
 READY_WITHIN_S = 15.0
 ANSWER_WITHIN_S = 10.0
@@ -152,8 +153,9 @@ def _summon_child(state_dir: Path, run: str, clock: Clock) -> Keeper:
     def died() -> str | None:
         if child.poll() is None:
             return None
-        text = (directory / "guardian.log").read_text(encoding="utf-8", errors="replace").strip()
-        return f"exit code {child.returncode}: {text[-300:]}"
+        log = directory / "guardian.log"
+        why = last_line(log.read_text(encoding="utf-8", errors="replace"))
+        return f"it ended with exit code {child.returncode}: {why or 'it said nothing'} ({log})"
 
     try:
         return until(

@@ -16,6 +16,7 @@ from typing import Any
 from preflight.linux import proc
 from runner.recovery import world
 from runner.until import Clock
+from runner.words import last_line
 
 Json = dict[str, Any]
 
@@ -36,7 +37,7 @@ class Done:
             return ": ".join(part for part in (said.get("where"), said["message"]) if part)
         if self.code is None:
             return "it took too long and was ended"
-        return f"exit code {self.code}: {self.text.strip()[-300:] or 'it said nothing'}"
+        return f"exit code {self.code}: {last_line(self.text) or 'it said nothing'}"
 
 
 class Child:

@@ -55,3 +55,11 @@ def test_terminal_escapes_in_names_are_shown_escaped() -> None:
     assert words.shown("one\ntwo\tthree") == r"one\ntwo\tthree"
     assert words.shown("one\ntwo\tthree\x1b", lines=True) == "one\ntwo\tthree\\x1b"
     assert words.shown("größer · 5 %") == "größer · 5 %"
+
+
+def test_of_a_traceback_its_last_line_is_told() -> None:
+    """What went wrong, for a person; where, stands in the log."""
+    said = 'Traceback (most recent call last):\n  File "x.py", line 1\nOSError: no\n\n'
+    assert words.last_line(said) == "OSError: no"
+    assert words.last_line("a" * 500 + "b", most=3) == "aab"
+    assert words.last_line(" \n") == ""

@@ -45,6 +45,31 @@ def test_a_guardian_that_was_stopped_is_no_live_one(
         armed.look()
 
 
+CRASH = """#!/bin/sh
+echo 'Traceback (most recent call last):'
+echo '  File "/somewhere/guardian.py", line 1, in <module>'
+echo 'ModuleNotFoundError: No module named '"'alerts'"
+exit 1
+"""
+
+
+def test_a_guardian_that_crashes_is_told_in_a_sentence(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What went wrong, and where its log is: a refusal is read on a phone, a traceback is not."""
+    broken = site.room / "python"
+    broken.write_text(CRASH)
+    broken.chmod(0o755)
+    site.leave(site.owed(site.recipe()), "armed")
+    monkeypatch.setattr(keeper.sys, "executable", str(broken))
+    with pytest.raises(KeeperGone) as told:
+        keeper.summon(site.state_dir, site.run, clock=RealClock())
+    said = str(told.value)
+    assert "ended with exit code 1: ModuleNotFoundError: No module named 'alerts'" in said
+    assert "Traceback" not in said
+    assert "guardian.log" in said
+
+
 def test_a_guardian_that_was_killed_is_seen(armed: Keeper) -> None:
     """Whatever is asked next."""
     kill(armed.who)

@@ -101,7 +101,7 @@ def test_a_server_that_never_serves_is_given_up_at_its_deadline(
     """Healthy is not serving; and the copy that did not serve is ended."""
     (served,) = restored(site, site.recipe(site.standin(*flags), ready_within=0.5))
     assert served.state == "down"
-    assert "not serving after 0.5 s" in served.why
+    assert "not serving after 0.5s" in served.why
     assert why in served.why
     assert site.copies() == []
 

@@ -69,6 +69,44 @@ def test_the_first_line_is_whether_production_serves(site: Site) -> None:
     assert "boot restores" in first(account.production([]), shutdown=True)
 
 
+@pytest.mark.parametrize(
+    ("event", "detail", "line"),
+    [
+        ("starting", {"service": "llm", "attempt": 1}, "starting llm"),
+        ("starting", {"service": "llm", "attempt": 2}, "starting llm, try 2"),
+        (
+            "serving",
+            {"service": "llm", "state": "serving", "load": 1.1767887},
+            "llm serves again, it loaded in 1.2s",
+        ),
+        ("serving", {"service": "llm", "state": "serving", "load": None}, "llm serves again"),
+        (
+            "serving",
+            {"service": "llm", "state": "degraded", "load": 95.0},
+            "llm is degraded, it loaded in 2m",
+        ),
+        (
+            "failed",
+            {"service": "llm", "attempt": 1, "why": "out of memory"},
+            "llm did not start: out of memory",
+        ),
+        (
+            "recovering",
+            {"run": "r", "phase": "stopping"},
+            "run r died while it was stopping production",
+        ),
+        (
+            "recovering",
+            {"run": "r", "phase": None},
+            "run r died while nobody knows what it was doing",
+        ),
+    ],
+)
+def test_what_a_restore_does_is_said_in_words(event: str, detail: Json, line: str) -> None:
+    """For whoever watches it: no raw numbers, no lists of values."""
+    assert words.heard(event, detail) == line
+
+
 def test_an_outcome_is_written_once_and_its_alert_with_it(site: Site) -> None:
     """P4 and P5 in one transaction; what is told again is only what is new."""
     clock = FakeClock()
