@@ -17,6 +17,7 @@ _NAMED = (
     r"[A-Za-z0-9_.-]*(?:token|secret|passw(?:or)?d|passphrase"
     r"|(?:api|auth|access|private)[_-]?key)(?:_?\d+)?"
 )
+_VALUE = r"(\"[^\"]+\"|'[^']+'|[^\s\"'{\[,;&)}]+)"
 _SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
     # Telegram: https://core.telegram.org/bots/api#authorizing-your-bot
     (re.compile(r"\b(bot)?\d{6,12}:[A-Za-z0-9_-]{30,}"), HIDDEN),
@@ -28,13 +29,9 @@ _SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(rf"(?i)(--?{_NAMED})(=|\s+)(?!-)(\"[^\"]*\"|'[^']*'|[^\s\"']+)"),
         rf"\1\2{HIDDEN}",
     ),
-    (
-        re.compile(
-            rf"(?i)((?<![A-Za-z0-9_.-]){_NAMED}[\"']?\s*[:=]\s*)"
-            r"(\"[^\"]+\"|'[^']+'|[^\s\"'{\[,;&)}]+)"
-        ),
-        rf"\1{HIDDEN}",
-    ),
+    (re.compile(rf"(?i)((?<![A-Za-z0-9_.-]){_NAMED}[\"']?\s*=\s*){_VALUE}"), rf"\1{HIDDEN}"),
+    # A colon behind a path is the end of a file's name: "/etc/runner/telegram-token: No such file".
+    (re.compile(rf"(?i)((?<![A-Za-z0-9_./-]){_NAMED}[\"']?\s*:\s*){_VALUE}"), rf"\1{HIDDEN}"),
 )
 _FLAG = re.compile(rf"(?i)^--?{_NAMED}$")
 _NAME = re.compile(rf"(?i)^{_NAMED}$")

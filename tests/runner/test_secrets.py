@@ -19,6 +19,9 @@ TOKEN = "123456789:AAabcdefghijklmnopqrstuvwxyz012345678"
         "{'password': '{canary}'}",
         "HF_TOKEN={canary} llama-server",
         "http://user:{canary}@127.0.0.1:8080/",
+        "GET /models?token={canary}&x=1",
+        "GET /token={canary}",
+        "env: llm-api-key: {canary}",
         "sk-{canary}{canary}",
         "hf_{canary}{canary}",
     ],
@@ -40,6 +43,8 @@ def test_the_usual_shapes_of_secrets_are_hidden(text: str) -> None:
         "token = { credential = 'telegram-token' }",
         "llama-server --api-key-file /etc/key --port 8080",
         "acceptance 0.62 · /models/mtp/model.gguf",
+        "/etc/runner/telegram-token: No such file or directory",
+        "/etc/passwd: Not a directory",
     ],
 )
 def test_what_is_no_secret_stays_readable(text: str) -> None:
