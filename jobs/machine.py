@@ -145,7 +145,7 @@ def machine_checks(
         OthersAtWork(
             gpus=tuple(gpu for gpu in meant if isinstance(gpu, int)), in_slurm=around.in_slurm
         ),
-        GpuDriver(asked=asked),
+        GpuDriver(asked=asked, record=record),
         GpuIdentity(gpus=meant, visible=tuple(_visible(arms, around)), asked=asked, record=record),
         GpuHealthy(),
         GpuPending(),

@@ -82,7 +82,7 @@ def checks_for(
         checks += _access(recipe)
     checks += _ports(armed, recipes)
     checks += _gpus(job, arms, stopped, known)
-    checks += _programs(armed)
+    checks += _programs(armed, known.record)
     checks += _flags(job, arms, known)
     checks.append(DiskSpace(path=state_dir, need_mib=job.needs.disk_mib))
     checks += [DiskSpace(path=place, need_mib=1, own=False) for place in _logs(recipes)]
@@ -246,13 +246,13 @@ def _weights(files: Iterable[ServerFile]) -> Iterator[str]:
             yield from files_of(file.path)
 
 
-def _programs(arms: Iterable[Armed]) -> Iterator[Check]:
+def _programs(arms: Iterable[Armed], record: Record | None) -> Iterator[Check]:
     for arm in arms:
         env = {name: arm.command.env[name] for name in _LOADER if name in arm.command.env}
         for file in programs(arm.command.argv):
             if file.role == "binary":
                 asked = isinstance(arm.server, LlamaCpp) and takes_questions(file.path)
-                yield Binary(path=file.path, version=asked, env=env)
+                yield Binary(path=file.path, version=asked, env=env, record=record)
 
 
 def _flags(job: Job, arms: Mapping[str, Armed], known: Known) -> Iterator[Check]:

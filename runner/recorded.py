@@ -15,6 +15,7 @@ from preflight.box import Box
 from preflight.check import Check
 from preflight.files.recorded import KnownFile, Record, listing
 from preflight.files.unchanged import Unchanged, Watched
+from preflight.host.room import SAYS
 from preflight.verdict import Verdict
 from runner import __version__
 from runner.files import write_json
@@ -93,9 +94,10 @@ def _made(
         files=tuple(files),
         listings={each: names for each, names in listings.items() if names is not None},
         programs={
-            one.subject.removeprefix(_PROGRAM): one.found
+            one.subject.removeprefix(_PROGRAM): said.removeprefix(SAYS)
             for one in verdicts
-            if one.id == "host.binary"
+            for said in one.evidence
+            if one.id == "host.binary" and said.startswith(SAYS)
         },
         driver=reading.driver,
         gpus={gpu.uuid: gpu.index for gpu in reading.gpus if gpu.uuid and not gpu.parent},

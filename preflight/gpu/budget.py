@@ -51,7 +51,8 @@ class GpuBudget(Check):
             reads="free memory and the list of processes of each GPU that is meant, and who belongs "
             "to production; on a GPU that shares the host's memory, MemAvailable",
             passes="free + what production holds - headroom is at least what the job needs",
-            warns="nobody said how much is needed; a desktop is drawn on the GPU",
+            warns="less than the headroom is left to spare; nobody said how much is needed; a desktop "
+            "is drawn on the GPU",
             fails="it is too little, and whoever holds the rest is named; it can never fit",
             unknown="what is used is not accounted for, and would do if it were production's; the "
             "driver tells no memory; it is not said which of several GPUs is meant",
@@ -235,8 +236,12 @@ class GpuBudget(Check):
         if need.mib <= budget.free - self.headroom_mib:
             found = f"{sums}: fits even beside production"
             return self._says(State.PASS, found, need=need, evidence=evidence)
-        if need.mib <= room:
+        if need.mib <= room - self.headroom_mib or (need.mib <= room and need.floor):
             return self._says(State.PASS, sums, need=need, evidence=evidence)
+        if need.mib <= room:
+            found = f"{sums}: only {memory(room - need.mib)} to spare"
+            remedy = "see that nobody takes more of the GPU, or ask for less"
+            return self._says(State.WARN, found, need=need, remedy=remedy, evidence=evidence)
         return self._short(budget, need, room, sums, evidence)
 
     def _short(
@@ -269,7 +274,7 @@ class GpuBudget(Check):
 
     def _unsure(self, verdict: Verdict, need: Need) -> Verdict:
         """Where part of the need is a guess, a pass may be only half of one."""
-        if verdict.state is not State.PASS:
+        if verdict.refuses:
             return verdict
         if need.floor:
             alone = f", the weights alone are {memory(need.mib)}" if self.weights else ""
@@ -289,7 +294,7 @@ class GpuBudget(Check):
     def _drawn(self, verdict: Verdict, budget: Budget) -> Verdict:
         """A desktop on the card takes more whenever somebody opens a window."""
         desktop = [row for row in budget.foreign if row.kind == "graphics"]
-        if verdict.state is not State.PASS or not desktop:
+        if verdict.refuses or not desktop:
             return verdict
         found = (
             f"{verdict.found}; a desktop is drawn on it: {named([holder(r) for r in desktop], 2)}"

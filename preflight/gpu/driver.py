@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from preflight.box import CRASH, TIMEOUT, Box, GpuReading
 from preflight.check import Check, Deadline, Explained
 from preflight.files.paths import Trouble
+from preflight.files.recorded import Record
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import clipped, named
 
@@ -69,19 +72,27 @@ class GpuDriver(Check):
             reads="NVML in a child with a deadline; where its library is not there nvidia-smi, then "
             "the files of amdgpu",
             passes="it answers",
-            warns="persistence mode is off: the first start after production takes longer",
+            warns="persistence mode is off: the first start after production takes longer; it is "
+            "another driver than when the job last passed",
             fails="library and loaded driver differ, so that nothing new can start until a reboot; a "
             "GPU has fallen off the bus; the driver is not there or not loaded, and the job asks for "
             "a GPU",
             unknown="no answer within the deadline, the reader died, or the driver gives an error",
             skipped="no GPU is here, and the job asks for none",
-            remedies=("nvidia-smi shows the same", "reboot", "nvidia-smi -pm 1"),
+            remedies=(
+                "nvidia-smi shows the same",
+                "reboot",
+                "nvidia-smi -pm 1",
+                "if another driver is meant: runner check JOB --record",
+            ),
         ),
     )
 
     kind: Literal["gpu_driver"] = "gpu_driver"
     asked: bool = False
     """Whether the job names a GPU."""
+    record: Record | None = Field(default=None, exclude=True, repr=False)
+    """What was recorded when the job last passed, with the driver."""
     deadline_s: float = 20.0
 
     @property
@@ -103,6 +114,11 @@ class GpuDriver(Check):
             return self.says(state, found, wanted=wanted, remedy=remedy)
         names = named([gpu.name or gpu.uuid for gpu in reading.gpus if not gpu.parent], 4)
         found = f"{reading.driver or 'it'} answers through {reading.source}: {names or 'no GPU'}"
+        before = self.record.driver if self.record is not None else ""
+        if before and reading.driver and before != reading.driver:
+            found += f"; was {before} when the job last passed"
+            remedy = "if this driver is meant: runner check JOB --record"
+            return self.says(State.WARN, found, wanted="the driver it ran with", remedy=remedy)
         cold = [one for one in box.gpu_health(within=time.left()) if one.persistent is False]
         if cold:
             found += f"; persistence mode is off for GPU {named([str(one.index) for one in cold])}"

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from preflight.box import TIMEOUT, Box, Disk, FileFact
 from preflight.check import Check, Deadline, Explained
 from preflight.files.paths import Trouble, trouble_of
+from preflight.files.recorded import Record
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import clipped, memory, seconds
 
@@ -28,6 +31,8 @@ _NETWORK_FUSE = (
     "fuse.davfs",
 )
 VERSION_DEADLINE_S = 10.0
+SAYS = "--version: "
+"""What stands before a program's own words among the evidence."""
 
 
 def over_the_network(kind: str) -> bool:
@@ -191,9 +196,15 @@ class Binary(Check):
             "host.binary",
             reads="stat of the program, and of llama-server what it says to --version",
             passes="it is there, may be run by this user, and answers",
+            warns="it says another version than when the job last passed",
             fails="missing, not executable, or it ends with an error: a missing library shows so",
             unknown="it does not answer --version within the deadline",
-            remedies=("install the build for this machine", "chmod +x", "try: PROGRAM --version"),
+            remedies=(
+                "install the build for this machine",
+                "chmod +x",
+                "try: PROGRAM --version",
+                "if the new build is meant: runner check JOB --record",
+            ),
         ),
     )
 
@@ -202,6 +213,8 @@ class Binary(Check):
     version: bool = True
     """False for a program that nobody knows: it might take `--version` for an order."""
     env: Mapping[str, str] = {}
+    record: Record | None = Field(default=None, exclude=True, repr=False)
+    """What was recorded when the job last passed, with what its programs said."""
     deadline_s: float = VERSION_DEADLINE_S
 
     @property
@@ -245,5 +258,13 @@ class Binary(Check):
         lines = [line.strip() for line in (ran.out + "\n" + ran.err).splitlines() if line.strip()]
         # some servers greet with their devices first
         named = (line for line in lines if line.lower().startswith("version"))
-        said = next(named, (lines or ["runs"])[0])
-        return self.says(State.PASS, clipped(said, 80), wanted=wanted)
+        said = clipped(next(named, (lines or ["runs"])[0]), 80)
+        before = self.record.programs.get(self.path) if self.record is not None else None
+        other = before is not None and before != said
+        return self.says(
+            State.WARN if other else State.PASS,
+            f"{said}; was {before} when the job last passed" if other else said,
+            wanted="the build it was validated with" if other else wanted,
+            remedy="if this build is meant: runner check JOB --record" if other else "",
+            evidence=(f"{SAYS}{said}",),
+        )

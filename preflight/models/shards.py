@@ -32,8 +32,8 @@ class Shards(Check):
             "the first; of a file that stands alone what its header says of a set",
             passes="all are there, count themselves as their names do, and hold each tensor once; or "
             "the file is not split",
-            warns="one of them is odd in a way that file.gguf warns about; or only production may "
-            "read them",
+            warns="one of them is odd in a way that file.gguf warns about; a merged file or another "
+            "set of the same name lies beside them; or only production may read them",
             fails="one is missing, empty, unreadable or broken; another than the first is named; a "
             "shard of another set; tensors that are there twice, or not at all",
             unknown="one cannot be looked at, or not within the deadline",
@@ -164,7 +164,17 @@ class Shards(Check):
         if odd is not None:
             return self._odd(name, *odd, seen)
         total = sum(fact.size for fact in facts)
-        return self._says(State.PASS, f"all {name.count} are there, {size(total)}", name, seen=seen)
+        found = f"all {name.count} are there, {size(total)}"
+        alike = _alike(name, box, time)
+        if alike:
+            return self._says(
+                State.WARN,
+                f"{found}; beside them lies {named(alike)}",
+                name,
+                remedy="see which of them is meant, and move the other away",
+                seen=seen,
+            )
+        return self._says(State.PASS, found, name, seen=seen)
 
     def _odd(self, name: ShardName, path: str, trouble: Trouble, seen: str) -> Verdict:
         """One of them, told as a file of its own would be."""
@@ -199,6 +209,19 @@ class Shards(Check):
 
 def _last(path: str) -> str:
     return path.rsplit("/", 1)[-1]
+
+
+def _alike(name: ShardName, box: Box, time: Deadline) -> list[str]:
+    """What could be taken for this set: a merged file, shards of another count."""
+    directory, _, stem = name.stem.rpartition("/")
+    found: dict[str, None] = {}
+    for other in box.neighbours(directory or "/", within=time.left()):
+        shard = shard_name(other.name)
+        if other.name == f"{stem}.gguf":
+            found[other.name] = None
+        elif shard is not None and shard.stem == stem and shard.count != name.count:
+            found[f"a set of {shard.count}"] = None
+    return list(found)
 
 
 def _number(header: GgufFact, key: str) -> int | None:

@@ -8,6 +8,7 @@ from jobs.machine import Around, box_checks, machine_checks
 from jobs.servers import LlamaCpp
 from jobs.servers.base import Command
 from preflight.check import Check
+from preflight.files.recorded import Record
 from preflight.gpu.driver import GpuDriver
 from preflight.gpu.identity import GpuIdentity
 from preflight.host.limits import HostLimits
@@ -143,3 +144,11 @@ def test_without_a_job_the_machine_is_asked_all_the_same() -> None:
     ids = {check.id for check in box_checks(RECIPES, Around(in_slurm=True))}
     assert {"self.clock", "proc.leftover", "lock.others", "gpu.driver", "gpu.health"} <= ids
     assert {"gpu.pending", "host.load", "host.shutdown"} <= ids
+
+
+def test_what_was_recorded_is_handed_to_what_asks_about_the_gpu() -> None:
+    """The driver and the numbers of the cards, as they were."""
+    record = Record(job="night", at=0.0)
+    found = machine_checks(a_job(), {"candidate": an_arm()}, RECIPES, Around(), record=record)
+    assert one(found, GpuDriver).record is record
+    assert one(found, GpuIdentity).record is record

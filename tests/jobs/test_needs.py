@@ -184,6 +184,12 @@ def test_what_is_recorded_is_handed_to_every_check_that_can_tell_with_it(tmp_pat
     found = checks(tmp_path, known=known)
     (unchanged,) = of(found, Unchanged)
     assert unchanged.record is record
+    assert unchanged.required is False
+    (program,) = of(checks(tmp_path, known=known), Binary)
+    assert program.record is record
+    text = DESIGN.replace("[needs]", '[needs]\nunrecorded = "refuse"', 1)
+    (unchanged,) = of(checks(tmp_path, text), Unchanged)
+    assert unchanged.required is True
     assert [(file.role, file.path) for file in unchanged.files][:2] == [
         ("binary", "/opt/llama-server"),
         ("weights", "/models/mtp/model.gguf"),

@@ -49,7 +49,14 @@ def verdicts(box: FakeBox) -> list[Verdict]:
             evidence=(f"path: {MODEL}",),
             seen=fact.fingerprint,
         ),
-        Verdict("host.binary", State.PASS, f"program {PROGRAM}", "", "version: 1 (abc)"),
+        Verdict(
+            "host.binary",
+            State.WARN,
+            f"program {PROGRAM}",
+            "",
+            "version: 1 (abc); was another",
+            evidence=("--version: version: 1 (abc)",),
+        ),
     ]
 
 

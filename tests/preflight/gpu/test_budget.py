@@ -64,6 +64,14 @@ def test_it_fits_once_production_gives_its_memory_back() -> None:
     assert verdict.found == "free 3.0 GiB + production 20.0 GiB - headroom 512 MiB = 22.5 GiB"
 
 
+def test_what_fits_with_less_to_spare_than_the_headroom_is_a_warning() -> None:
+    """A need is a number of yesterday, and somebody opens a window at midnight."""
+    for headroom, state in ((500, State.PASS), (513, State.WARN)):
+        verdict = ask(a_box(card(3, held(SERVER, 20))), headroom_mib=headroom)
+        assert verdict.state is state, verdict.message()
+    assert verdict.found.endswith("= 22.5 GiB: only 511 MiB to spare")
+
+
 def test_it_may_fit_beside_production() -> None:
     """Then memory is no reason to stop it, and that is said."""
     assert "beside production" in ask(a_box(card(3, held(SERVER, 20))), need=2).found

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from preflight.box import CRASH, TIMEOUT, Gpu, GpuHealth, GpuReading, Ran
+from preflight.files.recorded import Record
 from preflight.gpu.budget import GpuBudget
 from preflight.gpu.driver import GpuDriver, GpuPending
 from preflight.rings import look
@@ -28,6 +29,18 @@ def test_a_driver_that_answers_passes() -> None:
     verdict = ask(GpuReading((CARD,), source="nvml", driver="580.105"))
     assert verdict.state is State.PASS
     assert verdict.found == "580.105 answers through nvml: RTX 3090"
+
+
+@pytest.mark.parametrize(
+    ("before", "state"), [("580.105", State.PASS), ("", State.PASS), ("580.95", State.WARN)]
+)
+def test_another_driver_than_last_time_is_a_warning(before: str, state: State) -> None:
+    """What was proven was proven with the old one."""
+    box = FakeBox(reading=GpuReading((CARD,), source="nvml", driver="580.105"))
+    record = Record(job="night", at=1.0, driver=before)
+    verdict = look([GpuDriver(asked=True, record=record)], box).verdicts[0]
+    assert verdict.state is state
+    assert ("was 580.95 when the job last passed" in verdict.found) is (state is State.WARN)
 
 
 def test_a_driver_without_persistence_is_a_warning() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from preflight.box import TIMEOUT, Disk, FileFact, Me, Ran
 from preflight.check import Check
+from preflight.files.recorded import Record
 from preflight.host.room import Binary, DiskSpace, StateDir, over_the_network
 from preflight.linux.box import LinuxBox
 from preflight.rings import look
@@ -201,6 +202,21 @@ def test_a_program_answers_with_its_version(ran: Ran, state: State, said: str) -
     verdict = ask(box, Binary(path=SERVER))
     assert verdict.state is state
     assert said in verdict.found
+
+
+@pytest.mark.parametrize(
+    ("before", "state"),
+    [({}, State.PASS), ({SERVER: "version: 2"}, State.PASS), ({SERVER: "version: 1"}, State.WARN)],
+)
+def test_another_build_than_last_time_is_a_warning(before: dict[str, str], state: State) -> None:
+    """What was proven was proven with the old one; what it says now is what is recorded next."""
+    box = FakeBox().has(a_program(SERVER))
+    box.commands[SERVER, "--version"] = Ran(0, "", "version: 2\n")
+    verdict = ask(box, Binary(path=SERVER, record=Record(job="night", at=1.0, programs=before)))
+    assert verdict.state is state
+    assert verdict.evidence == ("--version: version: 2",)
+    if state is State.WARN:
+        assert verdict.found == "version: 2; was version: 1 when the job last passed"
 
 
 def test_an_unknown_program_is_not_run() -> None:

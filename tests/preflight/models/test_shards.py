@@ -56,6 +56,21 @@ def test_shards_that_were_merged_are_a_hint_only(box: LinuxBox, tmp_path: Path) 
     assert any("beside it now: big.gguf" in said for said in verdict.evidence)
 
 
+def test_what_could_be_taken_for_the_set_is_a_warning(box: LinuxBox, tmp_path: Path) -> None:
+    """A merged file or shards of another count beside it: told, and never taken."""
+    first, *_ = write_shards(tmp_path, "big", 3)
+    (tmp_path / "bigger.gguf").write_bytes(gguf())
+    write_shards(tmp_path, "mmproj", 2)
+    assert shards(box, first).state is State.PASS
+    (tmp_path / "big.gguf").write_bytes(gguf())
+    write_shards(tmp_path, "big", 2)
+    verdict = shards(box, first)
+    assert verdict.state is State.WARN
+    assert "all 3 are there" in verdict.found
+    assert "beside them lies " in verdict.found
+    assert {"big.gguf", "a set of 2"} == set(verdict.found.split(" lies ")[1].split(", "))
+
+
 def test_another_shard_than_the_first_is_refused(box: LinuxBox, tmp_path: Path) -> None:
     """The server would refuse it too, after production was stopped."""
     first, second, _ = write_shards(tmp_path, "big", 3)
