@@ -17,6 +17,8 @@ _NOT_FOR_TASKS = (
     "context", "parallel", "api_key", "health", "headroom_mib",
 )  # fmt: skip
 _NO_FLAGS = Flags()
+_PADDING = 255
+"""So many tokens llama-server may add to a context, which it rounds up to a multiple of 256."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,11 +226,26 @@ def _claims(job: Job) -> Iterator[Mistake]:
             yield from _throughput(job, claim, at)
         if isinstance(claim, Speculation | Throughput):
             yield from _temperature(job, claim.temperature, at)
-        if isinstance(claim, Context) and job.candidate.is_task is False and not job.workload.fill:
+        if isinstance(claim, Context) and job.candidate.is_task is False:
+            yield from _context(job, claim, at)
+
+
+def _context(job: Job, claim: Context, at: Key) -> Iterator[Mistake]:
+    if not job.workload.fill:
+        yield Mistake(
+            at,
+            "needs a prompt that fills the context, and the workload has none",
+            "write workload.fill = [0.95]",
+        )
+    elif job.candidate.context is not None:
+        share = max(job.workload.fill)
+        most = share * (job.candidate.context + _PADDING)
+        if most < claim.to_fill:
             yield Mistake(
-                at,
-                "needs a prompt that fills the context, and the workload has none",
-                "write workload.fill = [0.95]",
+                (*at, "filled_at_least"),
+                f"wants {claim.to_fill:,} tokens filled, and the workload fills {share:g} of "
+                f"{job.candidate.context:,}",
+                "raise workload.fill, or lower filled_at_least",
             )
 
 

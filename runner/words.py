@@ -41,22 +41,24 @@ def parsed(text: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def clock(text: str | None) -> str:
-    """`00:38` of an ISO 8601 text, in the offset it carries."""
+def clock(text: str | None, zone: tzinfo | None = None) -> str:
+    """`00:38` of an ISO 8601 text, in the offset it carries or in `zone`."""
     if not text:
         return "?"
     try:
-        return parsed(text).strftime("%H:%M")
+        at = parsed(text)
+        return (at.astimezone(zone) if zone else at).strftime("%H:%M")
     except ValueError:
         return "?"
 
 
-def day_and_clock(text: str | None) -> str:
-    """`2026-11-03 00:38` of an ISO 8601 text, in the offset it carries."""
+def day_and_clock(text: str | None, zone: tzinfo | None = None) -> str:
+    """`2026-11-03 00:38` of an ISO 8601 text, in the offset it carries or in `zone`."""
     if not text:
         return "?"
     try:
-        return parsed(text).strftime("%Y-%m-%d %H:%M")
+        at = parsed(text)
+        return (at.astimezone(zone) if zone else at).strftime("%Y-%m-%d %H:%M")
     except ValueError:
         return "?"
 

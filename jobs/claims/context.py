@@ -29,11 +29,12 @@ class Context(Claim):
         """Both numbers, in words."""
         return (
             f"at least {self.tokens} tokens for one request, "
-            f"of which {self._to_fill} filled ({percent(self.filled_at_least)})"
+            f"of which {self.to_fill} filled ({percent(self.filled_at_least)})"
         )
 
     @property
-    def _to_fill(self) -> int:
+    def to_fill(self) -> int:
+        """So many tokens one prompt must have filled."""
         return -(-self.tokens * round(self.filled_at_least * 1_000_000) // 1_000_000)
 
     def judge(self, evidence: Sequence[Evidence], samples: Sequence[Sample]) -> Judged:
@@ -87,13 +88,13 @@ class Context(Claim):
                 shown,
                 **numbers,
             )
-        if filled < self._to_fill:
+        if filled < self.to_fill:
             held = f"{size:,} tokens are allocated" if size is not None else "allocated"
             return self.says(
                 ClaimState.UNPROVEN,
                 found,
                 f"unproven: {held}, but only {filled:,} were filled ({share}), "
-                f"wanted {self._to_fill:,}{lost}",
+                f"wanted {self.to_fill:,}{lost}",
                 shown,
                 **numbers,
             )

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from datetime import tzinfo
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -160,22 +161,31 @@ def status_main(argv: Sequence[str]) -> int:
     if given.json:
         tell(json.dumps(said))
     else:
-        _show(said)
+        _show(said, _zone(given))
     return _DOWN if status.is_down(said) else 0
 
 
-def _show_runs(said: Json) -> None:
+def _show_runs(said: Json, zone: tzinfo) -> None:
     """What ran last, and what is next."""
     if (last := said["last"]) is not None:
         tell(f"Last run: {shown(last['run'])}: {shown(last['headline'] or 'open')}")
     if (coming := said.get("next")) is not None:
-        tell(f"Next: {shown(coming['job'])} at {day_and_clock(coming['at'])}")
+        tell(f"Next: {shown(coming['job'])} at {day_and_clock(coming['at'], zone)}")
 
 
-def _show(said: Json) -> None:
+def _zone(given: argparse.Namespace) -> tzinfo:
+    """The timezone of all times shown, as the configuration says it."""
+    path = where.find_config(given.config).path
+    try:
+        return where.timezone(where.read(path) if path else None)
+    except (OSError, ValueError):
+        return where.timezone()
+
+
+def _show(said: Json, zone: tzinfo) -> None:
     whole = said["production"]
     word = {"serving": "SERVING", "degraded": "DEGRADED", "down": "DOWN"}.get(whole["state"])
-    since = f" since {day_and_clock(whole.get('since'))}" if whole.get("since") else ""
+    since = f" since {day_and_clock(whole.get('since'), zone)}" if whole.get("since") else ""
     tell(
         f"Production: {word}{since}"
         if word
@@ -194,13 +204,13 @@ def _show(said: Json) -> None:
         if said["run"] is None:
             tell("  nobody is restoring it now; on the box: runner recover")
     if (run := said["run"]) is not None:
-        tell(f"Running: {shown(run['run'])}, pid {run['pid']}, since {clock(run['since'])}")
+        tell(f"Running: {shown(run['run'])}, pid {run['pid']}, since {clock(run['since'], zone)}")
     if (drained := said["drained"]) is not None:
-        tell(f"Drained since {day_and_clock(drained['since'])}: {shown(drained['reason'])}")
+        tell(f"Drained since {day_and_clock(drained['since'], zone)}: {shown(drained['reason'])}")
     unsent = said["outbox"]
     if unsent["unsent"]:
         tell(f"Alerts not delivered: {unsent['unsent']}, the oldest {duration(unsent['oldest_s'])}")
-    _show_runs(said)
+    _show_runs(said, zone)
     if said["note"]:
         tell(f"Note: {shown(said['note'])}")
 

@@ -90,6 +90,7 @@ def test_keys_that_contradict_each_other_are_told(
         ("temperature = 0.0", "temperature = 0.3", "claim.temperature: is not one of workload.temperatures = [0.0, 0.7]"),
         ("temperature = 0.0", "temperature = 0.0\ndepth = 0.5", "claim.depth: is not one of workload.fill = [0.95]"),
         ("fill         = [0.95]", "", "claim: needs a prompt that fills the context"),
+        ("fill         = [0.95]", "fill = [0.5, 0.25]", "claim.filled_at_least: wants 180,000 tokens filled, and the workload fills 0.5 of 200,000 → raise workload.fill"),
         ('[baseline]\ndrop = ["--spec-type", "--spec-draft-n-max"]', "", "claim.faster_than: there is no [baseline]"),
         ("temperature = 0.0", 'of = "prompt"', "claim.of: reading a prompt is measured on cold prompts"),
         ('faster_than = "baseline"', "", "claim: claims nothing"),

@@ -2,11 +2,13 @@
 
 import os
 import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from runner import entry
+from runner.journal import Journal
 from runner.schedule.process import alone
 from tests.runner.test_cli import RUNNER, Cli
 
@@ -134,3 +136,17 @@ def test_a_terminal_without_utf8_is_no_reason_to_fail(cli: Cli) -> None:
     )
     assert ran.returncode == 2
     assert b"unrecognized arguments: --b\\xf6gus \\u2192 see" in ran.stderr
+
+
+def test_status_tells_its_times_in_the_zone_of_the_configuration(cli: Cli) -> None:
+    """Not in that of whoever asks: one night has one clock."""
+    with Journal.open(cli.state) as journal:
+        journal.drain("mended by hand")
+    text = cli.config.read_text()
+    said = {}
+    for zone in ("Asia/Tokyo", "UTC"):
+        cli.config.write_text(text.replace("Europe/Berlin", zone))
+        said[zone] = datetime.strptime(
+            cli("status")[1].partition("Drained since ")[2][:16], "%Y-%m-%d %H:%M"
+        ).replace(tzinfo=UTC)
+    assert said["Asia/Tokyo"] - said["UTC"] == timedelta(hours=9)
