@@ -32,6 +32,8 @@ class Explained:
     unknown: str = ""
     skipped: str = ""
     remedies: tuple[str, ...] = ()
+    about: str = ""
+    """What it is about, where that is not what its check says of itself."""
 
 
 class Check(BaseModel, ABC):

@@ -59,6 +59,7 @@ class FileExists(Check):
             "short by some bytes; a hole where a tensor should be; a download that goes on",
             unknown="the header cannot be read; a hole on zfs, which keeps blocks of zeros so",
             remedies=("fetch or copy the file again", "let the download end"),
+            about="A GGUF file that is whole, and was really written.",
         ),
     )
 

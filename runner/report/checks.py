@@ -42,7 +42,7 @@ def explanations() -> list[Json]:
 
 def _of_kind(kind: type[Check], one: Explained) -> Json:
     deadline = kind.model_fields["deadline_s"].default
-    about = (kind.__doc__ or "").strip().splitlines()[0]
+    about = one.about or (kind.__doc__ or "").strip().splitlines()[0]
     said = _plain(one, kind.radius, about)
     never = kind.acceptable is not Check.acceptable and not _may_be_accepted(kind)
     return said | {

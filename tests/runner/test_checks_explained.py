@@ -59,6 +59,13 @@ def test_every_kind_explains_the_id_it_carries(kind: type[Check]) -> None:
         assert one.remedies
 
 
+def test_each_id_says_what_it_is_about() -> None:
+    """In words of its own, also where one check gives several answers."""
+    abouts = [one["about"] for one in explanations()]
+    assert all(abouts)
+    assert len(set(abouts)) == len(abouts)
+
+
 def test_rules_are_told_in_the_words_of_verdicts() -> None:
     """The states of a rule are those that a verdict can have."""
     for one in explanations():
