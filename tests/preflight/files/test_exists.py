@@ -177,7 +177,7 @@ def test_a_model_that_is_short_is_told_by_how_much(box: LinuxBox, tmp_path: Path
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf()[:-1])
     verdict = ask(box, path, gguf=True)
-    assert verdict.id == "file.gguf"
+    assert (verdict.id, verdict.state) == ("file.gguf", State.FAIL)
     assert "is short by 1 bytes" in verdict.found
 
 
@@ -185,7 +185,9 @@ def test_a_broken_header_is_told_with_its_place(box: LinuxBox, tmp_path: Path) -
     """The sentence of the reader is passed on."""
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf()[:30])
-    assert "the header is cut off (at byte 30)" in ask(box, path, gguf=True).found
+    verdict = ask(box, path, gguf=True)
+    assert (verdict.id, verdict.state) == ("file.gguf", State.FAIL)
+    assert "the header is cut off (at byte 30)" in verdict.found
 
 
 def test_a_file_of_another_kind_is_not_asked_for_magic(box: LinuxBox, tmp_path: Path) -> None:
