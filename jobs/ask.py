@@ -1,7 +1,8 @@
 """Sends one measured request and writes down what came back: one fresh connection, no retry.
 
 It blocks until the reply is whole, the deadline is over, or the server is gone (a server that falls
-silent half-way is given as long again); whoever wants to leave earlier ends the server."""
+silent half-way is given as long again); whoever wants to leave earlier ends the server. Nothing that
+a server answers is a fault of ours: it becomes a sample that says what was wrong."""
 
 import json
 import time
@@ -22,6 +23,9 @@ _TOKENIZE_WITHIN = 120.0
 _GUESS_CHARACTERS = 20_000
 _SAFE = 0.97  # of the tokens asked for, where they can only be estimated
 _KEPT_TEXT = 4000
+_LARGEST = 256 << 20  # bytes of one reply; 100,000 tokens are about 20 MiB of events
+_FEWEST_TOKENS = 1 / 64  # a character; who counts fewer does not count the prompt
+_OVERSHOT = 16  # tokens by which a last draft may pass what was asked for
 
 
 @dataclass
@@ -86,20 +90,17 @@ class Asker:
                 wire.client(self._key, within_s) as client,
                 client.stream("POST", self._base + asked.path, json=asked.body) as response,
             ):
-                for event in self._events(response, streams=asked.streams):
-                    spent = time.monotonic() - began
-                    if spent > within_s:
-                        reply.wrong = f"no whole answer within {within_s:.3g} s"
-                        break
-                    self._take(reply, event, spent)
-        except httpx.TimeoutException:
-            reply.wrong = f"no answer within {within_s:.3g} s"
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+                lines = _lines(response, began + within_s)
+                for event in self._events(response.status_code, lines, streams=asked.streams):
+                    self._take(reply, event, time.monotonic() - began)
+        except (httpx.TimeoutException, TimeoutError):
+            reply.wrong = f"no whole answer within {within_s:.3g} s"
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
             reply.wrong = wire.why(error)
         return reply
 
     def _take(self, reply: _Reply, event: Any, spent: float) -> None:
-        if isinstance(event, dict) and "error" in event:
+        if isinstance(event, dict) and event.get("error"):  # some servers send a null with success
             reply.wrong = f"the server answered: {json.dumps(event['error'])[:300]}"
             return
         if progress := self._server.progress(event):
@@ -110,16 +111,16 @@ class Asker:
         if reply.first_ms is None and isinstance(event, dict) and event.get("content"):
             reply.first_ms = spent * 1000
 
-    def _events(self, response: httpx.Response, *, streams: bool) -> Iterator[Any]:
+    def _events(self, status: int, lines: Iterator[str], *, streams: bool) -> Iterator[Any]:
         """The JSON objects of a reply; comments and empty lines of a stream are no events."""
-        if response.status_code != 200 or not streams:
-            body = response.read().decode("utf-8", "replace")
+        if status != 200 or not streams:
+            body = "\n".join(lines)
             try:
                 yield json.loads(body)
-            except ValueError:
-                yield {"error": f"status {response.status_code}: {body[:200]}"}
+            except (ValueError, RecursionError):
+                yield {"error": f"status {status}: {body[:200]}"}
             return
-        for line in response.iter_lines():
+        for line in lines:
             if line.startswith(("data: {", "data:{")):
                 yield json.loads(line[5:])
             elif line.startswith("error:"):
@@ -162,7 +163,9 @@ class Asker:
         ids = said.get("tokens") if isinstance(said, dict) else None
         if not reply.ok or not isinstance(ids, list):
             raise ValueError(f"/tokenize: {reply.said()}")
-        return [int(token) for token in ids]
+        if not all(isinstance(token, int) for token in ids):
+            raise ValueError("/tokenize: its tokens are no numbers")
+        return ids
 
     def _estimated(self, nonce: str, tokens: int) -> str:
         """A text of nearly so many tokens, where a server only counts afterwards."""
@@ -174,7 +177,10 @@ class Asker:
         counted = self._server.answer(self._ask(asked, _TOKENIZE_WITHIN).events)
         if not counted.prompt_n:
             raise ValueError("the server does not count prompt tokens, so no prompt can fill it")
-        wanted = int(tokens * _SAFE * len(trial) / (counted.prompt_n + (counted.cache_n or 0)))
+        told = counted.prompt_n + (counted.cache_n or 0)
+        if told < _FEWEST_TOKENS * len(trial):
+            raise ValueError(f"the server counts {told} tokens in {len(trial)} characters")
+        wanted = int(tokens * _SAFE * len(trial) / told)
         while len(text) < wanted:
             text += next(texts)
         return text[:wanted]
@@ -197,6 +203,27 @@ def _filled_in(sample: Sample, answer: Answer, depth: int | None) -> Sample:
     return replace(sample, depth=depth, **said)
 
 
+def _lines(response: httpx.Response, ends: float) -> Iterator[str]:
+    """The lines of a body as they come, whole ones; raises TimeoutError when the time is over.
+
+    By line feeds alone: httpx splits at the Unicode line separators as well, which a model may write
+    in the middle of a JSON text. A server that only pings is as late as one that is silent.
+    """
+    rest, size = bytearray(), 0
+    for chunk in response.iter_bytes():
+        if time.monotonic() > ends:
+            raise TimeoutError
+        size += len(chunk)
+        if size > _LARGEST:
+            raise ValueError(f"the answer is larger than {_LARGEST >> 20} MiB")
+        *whole, last = chunk.split(b"\n")
+        for part in whole:
+            yield (bytes(rest) + part).decode("utf-8", "replace")
+            rest.clear()
+        rest += last
+    yield rest.decode("utf-8", "replace")
+
+
 def _fault(sample: Sample, *, embedding: bool) -> str:
     """Why a reply that came back whole still counts for nothing; empty when it counts."""
     if sample.truncated:
@@ -207,4 +234,6 @@ def _fault(sample: Sample, *, embedding: bool) -> str:
         return "" if sample.text else "the answer is empty"
     if not sample.predicted_n:
         return "the server counted no tokens in its answer"
+    if sample.predicted_n > sample.asked + _OVERSHOT:
+        return f"the server counted {sample.predicted_n} tokens where {sample.asked} were asked for"
     return "" if sample.text else "the answer is empty"

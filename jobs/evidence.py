@@ -1,5 +1,6 @@
 """What was seen, word for word, with where and when. Judges nothing."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,21 +56,33 @@ def number(evidence: Iterable[Evidence], kind: str, arm: str = "candidate") -> f
     return found
 
 
-_SAMPLE = re.compile(
-    r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?P<labels>\{[^}]*\})?\s+(?P<value>[-+0-9.eE]+|NaN|[+-]?Inf)"
-)
+_SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][A-Za-z0-9_:]*)(?P<labels>\{[^}]*\})?\s+(?P<value>\S+)")
 
 
 def metrics(text: str, *, prefix: str, arm: str, at: str) -> tuple[Evidence, ...]:
-    """The samples of a Prometheus text page whose names begin with `prefix`, a `metric.…` each."""
+    """The samples of a Prometheus text page whose names begin with `prefix`, a `metric.…` each.
+
+    What is no finite number counts nothing, and is left out.
+    """
     found = []
     for line in text.splitlines():
         match = _SAMPLE.match(line)
         if match is None or not match["name"].startswith(prefix):
             continue
+        value = _finite(match["value"])
+        if value is None:
+            continue
         kind = f"metric.{match['name'].removeprefix(prefix)}{match['labels'] or ''}"
-        found.append(Evidence(kind, "GET /metrics", line.strip(), float(match["value"]), at, arm))
+        found.append(Evidence(kind, "GET /metrics", line.strip(), value, at, arm))
     return tuple(found)
+
+
+def _finite(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
 
 
 def metrics_delta(before: Sequence[Evidence], after: Sequence[Evidence]) -> tuple[Evidence, ...]:

@@ -265,6 +265,8 @@ class SecretRef(Model):
         secret = next((line for line in lines if line and not line.startswith("#")), "")
         if not secret:
             raise ValueError(f"{self.named()} holds no secret")
+        if not (secret.isascii() and secret.isprintable()):
+            raise ValueError(f"{self.named()} holds characters that no request can carry")
         return secret
 
     def named(self) -> str:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Self
+from statistics import median
+from typing import Literal, Self
 
 from jobs.evidence import now
 from jobs.request import Request
@@ -11,6 +12,11 @@ _BOS = 64  # tokens of a prompt that a cache may hold without having held the pr
 _BOS_SHARE = 0.01
 _LONG_PROMPT = 512
 _LONG_ANSWER = 16
+_LATE, _LATE_MS = 1.5, 1000.0  # a busy machine hands a reply over late, but not all of them so late
+_EARLY, _EARLY_MS = 1.02, 50.0
+
+Speed = Literal["decoding", "prompt"]
+"""Which of a reply's two speeds: of decoding, or of reading its prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +112,34 @@ def poisoned(sample: Sample) -> bool:
     """Whether a cache held more of the prompt than its first token or so."""
     held, total = sample.cache_n or 0, sample.filled or 0
     return held > max(_BOS, total * _BOS_SHARE)
+
+
+def untimely(samples: Iterable[Sample], of: Speed) -> str:
+    """Where the server's time and the time that passed here cannot both be true; empty else.
+
+    Every rate rests on the server's own milliseconds, so these must not be their only witness. Both
+    are taken as medians, since one reply may be handed over late.
+    """
+    spans = [span for sample in samples if (span := _span(sample, of)) is not None]
+    if not spans:
+        return ""
+    told, least, most = (median(parts) for parts in zip(*spans, strict=True))
+    if told > _EARLY * most + _EARLY_MS or least > _LATE * told + _LATE_MS:
+        passed = most if told > most else least
+        return f"the server says {told:.0f} ms a reply, and {passed:.0f} ms passed here"
+    return ""
+
+
+def _span(sample: Sample, of: Speed) -> tuple[float, float, float] | None:
+    """Milliseconds that the server tells of, and the fewest and the most that it can have been."""
+    told = sample.predicted_ms if of == "decoding" else sample.prompt_ms
+    first, whole = sample.ttft_ms, sample.wall_ms
+    if told is None or whole is None:
+        return None
+    if of == "prompt":
+        return (told, 0.0, whole) if first is None else (told, first, first)
+    before = sample.prompt_ms if first is None else first
+    return told, 0.0 if before is None else max(0.0, whole - before), whole
 
 
 def measured(samples: Iterable[Sample], arm: str) -> tuple[Sample, ...]:

@@ -31,7 +31,7 @@ class Reply:
         """The body as JSON; None when it is none."""
         try:
             return json.loads(self.text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     def said(self) -> str:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from jobs.claims.base import Claim, ClaimState, Judged, counted, percent
 from jobs.evidence import Evidence
 from jobs.fields import Share, Temperature
-from jobs.samples import Sample, decoding_tps, measured, prompt_tps
+from jobs.samples import Sample, Speed, decoding_tps, measured, prompt_tps, untimely
 from jobs.stats import FEWEST, MATTERS, Comparison, compare
 
 
@@ -21,7 +21,7 @@ class Throughput(Claim):
         default=None,
         description="The temperature whose replies are judged; without it each one must hold.",
     )
-    of: Literal["decoding", "prompt"] = Field(
+    of: Speed = Field(
         default="decoding", description="Which speed: of decoding, or of reading a cold prompt."
     )
     depth: Share | None = Field(
@@ -63,7 +63,8 @@ class Throughput(Claim):
     def judge(self, evidence: Sequence[Evidence], samples: Sequence[Sample]) -> Judged:
         """Each temperature by itself; the worst of them is the claim's."""
         del evidence
-        every = sorted({sample.temperature for sample in measured(samples, "candidate")})
+        asked = (one for one in samples if one.arm == "candidate" and not one.warmup)
+        every = sorted({sample.temperature for sample in asked})  # also where no reply counts
         if self.temperature is not None:
             every = [self.temperature]
         if not every:
@@ -71,8 +72,7 @@ class Throughput(Claim):
                 ClaimState.UNPROVEN, "no measured reply", "unproven: no reply was measured"
             )
         judged = [self._at(temperature, samples) for temperature in every]
-        order = (ClaimState.PROVEN, ClaimState.UNPROVEN, ClaimState.REFUTED)
-        worst = max(judged, key=lambda one: order.index(one.state))
+        worst = max(judged, key=lambda one: _RANK.index(one.state))
         return self.says(
             worst.state,
             "; ".join(one.found for one in judged),
@@ -92,6 +92,11 @@ class Throughput(Claim):
                 f"unproven: {where}: {why}",
                 temperature=temperature,
                 n=len(mine),
+            )
+        if wrong := self._untimely(samples, temperature):
+            said = f"contradicted: {where}: {wrong}"
+            return self.says(
+                ClaimState.CONTRADICTED, wrong, said, temperature=temperature, n=len(mine)
             )
         middle = median(mine)
         told = f"{where}: {', '.join(f'{rate:.2f}' for rate in mine)} tokens/s"
@@ -136,6 +141,14 @@ class Throughput(Claim):
             and (rate := speed(sample)) is not None
         ]
 
+    def _untimely(self, samples: Sequence[Sample], temperature: float) -> str:
+        """Which arm's times cannot be true; empty where they can."""
+        for arm in ("candidate", *((self.faster_than,) if self.faster_than else ())):
+            replies = [sample for sample, _ in self._measured(samples, arm, temperature)]
+            if wrong := untimely(replies, self.of):
+                return wrong if arm == "candidate" else f"{arm}: {wrong}"
+        return ""
+
     def _few(self, samples: Sequence[Sample], rates: Sequence[float]) -> str:
         """Why there are too few rates."""
         here = [sample for sample in measured(samples, "candidate") if sample.fill == self.depth]
@@ -147,7 +160,7 @@ class Throughput(Claim):
         return f"{len(rates)} replies count, at least {FEWEST} are needed"
 
 
-_RANK = (ClaimState.PROVEN, ClaimState.UNPROVEN, ClaimState.REFUTED)
+_RANK = (ClaimState.PROVEN, ClaimState.UNPROVEN, ClaimState.REFUTED, ClaimState.CONTRADICTED)
 
 
 def _state_of(comparison: Comparison) -> ClaimState:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, Self
 from jobs import wire
 from jobs.evidence import Evidence, metrics, now
 from jobs.servers.base import Answer, Asked, Command, Probe, Server, ServerFile, programs
-from jobs.servers.llamacpp_says import real_number, whole_number
+from jobs.servers.llamacpp_says import count, real_number, table, whole_text
 
 _PROBED = "Say in one sentence what a port is."
 _COUNTED_TOKENS = 16
@@ -146,27 +146,28 @@ class OpenAI(Server):
 
     def answer(self, events: Sequence[Any]) -> Answer:
         """The first choice and `usage`; milliseconds only where the server sends `timings`."""
-        said = events[-1] if events and isinstance(events[-1], dict) else {}
-        usage, timings = said.get("usage") or {}, said.get("timings") or {}
-        details = usage.get("prompt_tokens_details") or {}
-        choices = said.get("choices") or [{}]
-        message = choices[0].get("message") or {}
+        said = table(events[-1] if events else None)
+        usage, timings = table(said.get("usage")), table(said.get("timings"))
+        details = table(usage.get("prompt_tokens_details"))
+        choices = said.get("choices")
+        choice = table(choices[0] if isinstance(choices, list) and choices else None)
+        message = table(choice.get("message"))
         spoken = message.get("content") or message.get("reasoning_content")
-        text = str(spoken or choices[0].get("text") or "")
+        text = whole_text(str(spoken or choice.get("text") or ""))
         if said.get("data") or said.get("results"):
             text = "vector"
-        prompt, cached = whole_number(usage.get("prompt_tokens")), details.get("cached_tokens")
-        cache_n = whole_number(timings.get("cache_n", cached))
+        prompt, cached = count(usage.get("prompt_tokens")), details.get("cached_tokens")
+        cache_n = count(timings.get("cache_n", cached))
         return Answer(
             text=text,
             prompt_n=None if prompt is None else prompt - (cache_n or 0),
             prompt_ms=real_number(timings.get("prompt_ms")),
             cache_n=cache_n,
-            predicted_n=whole_number(usage.get("completion_tokens")),
+            predicted_n=count(usage.get("completion_tokens")),
             predicted_ms=real_number(timings.get("predicted_ms")),
-            drafted=whole_number(timings.get("draft_n")),
-            accepted=whole_number(timings.get("draft_n_accepted")),
-            finish=str(choices[0].get("finish_reason") or ""),
+            drafted=count(timings.get("draft_n")),
+            accepted=count(timings.get("draft_n_accepted")),
+            finish=str(choice.get("finish_reason") or ""),
         )
 
 
@@ -177,8 +178,9 @@ def _models(reply: wire.Reply, arm: str) -> tuple[Evidence, ...]:
     for model in listed if isinstance(listed, list) else ():
         if not isinstance(model, dict):
             continue
-        found.append(_quote("model_id", f"id = {model.get('id')}", str(model.get("id")), arm))
-        allowed = whole_number(model.get("max_model_len"))
+        name = whole_text(str(model.get("id")))
+        found.append(_quote("model_id", f"id = {name}", name, arm))
+        allowed = count(model.get("max_model_len"))
         if allowed:
             found.append(_quote("n_ctx", f"max_model_len = {allowed}", allowed, arm))
     return tuple(found)

@@ -1,5 +1,6 @@
 """Asking: one request, one fresh connection, and a failure is a sample that says why."""
 
+import contextlib
 import itertools
 import json
 from collections.abc import Mapping
@@ -208,3 +209,120 @@ def test_an_embedding_is_a_reply() -> None:
     with Pages({"/v1/embeddings": (200, '{"data": [], "usage": {}}')}) as server:
         empty = send(LlamaCpp(serves="embedding"), server.url, SHORT, deadline_s=5)
     assert empty.why == "the answer is empty"
+
+
+@pytest.mark.parametrize(
+    "timings",
+    [
+        {"predicted_n": float("inf")},
+        {"predicted_n": float("nan")},
+        {"predicted_n": "many"},
+        {"predicted_n": -64},
+        {"predicted_n": 10**400},
+        {"predicted_n": [64]},
+    ],
+)
+def test_a_count_that_is_none_is_no_fault_of_ours(timings: dict[str, Any]) -> None:
+    """Python's JSON reads Infinity and NaN, and a candidate may say what it likes."""
+    sample, _ = ask({"/completion": (200, reply(**timings))})
+    assert (sample.valid, sample.predicted_n) == (False, None)
+    assert sample.why == "the server counted no tokens in its answer"
+
+
+@pytest.mark.parametrize("ms", [float("nan"), float("inf"), 10**400, "fast"])
+def test_a_time_that_is_no_number_is_no_time(ms: Any) -> None:
+    """Nothing may be proven by it: every comparison with NaN says no, also "too slow"."""
+    sample, _ = ask({"/completion": (200, reply(predicted_ms=ms))})
+    assert sample.valid
+    assert sample.predicted_ms is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        stream({"content": "a", "timings": "none"}),
+        stream({"content": "a", "timings": [1]}),
+        "data: [1]\n\n",
+        'data: {"content": ' + "[" * 100_000 + "\n\n",
+    ],
+)
+def test_an_answer_of_another_shape_is_a_sample_that_says_why(body: str) -> None:
+    """Whatever comes, the night goes on with the next request."""
+    sample, _ = ask({"/completion": (200, body)})
+    assert not sample.valid
+    assert sample.why
+
+
+def test_more_tokens_than_were_asked_for_are_not_believed() -> None:
+    """64 were asked for; a last draft may pass that by a few."""
+    sample, _ = ask({"/completion": (200, reply(predicted_n=80))})
+    assert sample.valid
+    sample, _ = ask({"/completion": (200, reply(predicted_n=4096))})
+    assert sample.why == "the server counted 4096 tokens where 64 were asked for"
+
+
+def test_an_error_of_null_is_no_error() -> None:
+    """Some servers send the key with every answer."""
+    body = reply().replace('"stop": true', '"stop": true, "error": null')
+    sample, _ = ask({"/completion": (200, body)})
+    assert (sample.valid, sample.why) == (True, "")
+
+
+@pytest.mark.parametrize("written", ["\u2028", "\u2029", "\x85", "\x1c", "\r"])
+def test_a_line_separator_in_an_answer_is_text(written: str) -> None:
+    """Servers send them as they are, and only a line feed ends an event."""
+    shown = "\\r" if written == "\r" else written
+    page = f'data: {{"content": "one{shown}two"}}\n\n{reply()}'.replace("\x1c", "\\u001c")
+    sample, _ = ask({"/completion": (200, page)})
+    assert (sample.valid, sample.text) == (True, f"one{written}twoa b")
+
+
+def test_half_a_character_is_no_fault_of_ours() -> None:
+    """A token may be half of an emoji: two halves are one, and one alone can be written down."""
+    halves = stream({"content": "\ud83d"}, {"content": "\ude00"}, {"content": "\ud83d"})
+    sample, _ = ask({"/completion": (200, halves + reply())})
+    assert sample.valid
+    assert sample.text == "\N{GRINNING FACE}\N{REPLACEMENT CHARACTER}a b"
+    assert sample.text.encode()
+
+
+def test_a_server_that_only_pings_is_as_late_as_a_silent_one() -> None:
+    """The comments that keep a connection open are no answer."""
+    import socket
+    import threading
+
+    def pinging(listening: socket.socket) -> None:
+        peer, _ = listening.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            for _ in itertools.count():
+                peer.sendall(b": ping\n\n" * 1000)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=pinging, args=[listening], daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        sample = send(LlamaCpp(), url, SHORT, deadline_s=0.2)
+    assert sample.why == "no whole answer within 0.2 s"
+
+
+def test_an_endless_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it fills the memory of the box that production needs back."""
+    monkeypatch.setattr("jobs.ask._LARGEST", 1 << 20)
+    endless = stream({"content": "x" * 1000}) * 2000
+    sample, _ = ask({"/completion": (200, endless)})
+    assert "larger than 1 MiB" in sample.why
+
+
+def test_tokens_that_are_no_numbers_make_no_prompt() -> None:
+    """Some servers send the pieces with them."""
+    page = (200, '{"tokens": [{"id": 1}]}')
+    sample, _ = ask({"/tokenize": page}, LONG)
+    assert sample.why == "/tokenize: its tokens are no numbers"
+
+
+def test_a_server_that_hardly_counts_cannot_be_filled() -> None:
+    """One token for a page of text would make a prompt of gigabytes."""
+    said = {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": 1}}
+    with Pages({"/v1/chat/completions": (200, json.dumps(said))}) as server:
+        sample = send(OpenAI(), server.url, LONG, deadline_s=5)
+    assert sample.why == "the server counts 1 tokens in 10000 characters"

@@ -158,6 +158,15 @@ def test_a_secret_has_exactly_one_place(tmp_path: Path) -> None:
         SecretRef(file=str(tmp_path / "empty")).read()
 
 
+@pytest.mark.parametrize("key", ["sk-\N{CYRILLIC SMALL LETTER KA}ey", "sk-\x07key"])
+def test_a_key_that_no_request_can_carry_is_told_without_it(tmp_path: Path, key: str) -> None:
+    """It would break every question to the server, and the error would quote it."""
+    (tmp_path / "key").write_text(key)
+    with pytest.raises(ValueError, match="holds characters that no request can carry") as caught:
+        SecretRef(file=str(tmp_path / "key")).read()
+    assert "sk-" not in str(caught.value)
+
+
 def test_schemas_of_all_types_are_plain_json() -> None:
     """Editors read them."""
     for kind in (ExplicitPath, Duration, Host, PortOrFree, SecretRef):

@@ -147,3 +147,73 @@ def test_the_claim_in_words() -> None:
     )
     with pytest.raises(ValidationError, match="claims nothing"):
         Throughput()
+
+
+def timed(arm: str, told: float, *, first: float, wall: float) -> list[Sample]:
+    """Five replies with the server's decoding time beside ours, in milliseconds."""
+    times = {"predicted_n": 257, "predicted_ms": told, "ttft_ms": first, "wall_ms": wall}
+    return [reply(arm=arm, asked=257, **times)] * 5
+
+
+@pytest.mark.parametrize(
+    ("told", "first", "wall", "state"),
+    [
+        (4000.0, 100.0, 4150.0, ClaimState.PROVEN),
+        (4000.0, 100.0, 6000.0, ClaimState.PROVEN),  # a busy machine hands over late
+        (4000.0, 4090.0, 4100.0, ClaimState.PROVEN),  # a proxy hands all of it over at the end
+        (12.0, 100.0, 4150.0, ClaimState.CONTRADICTED),
+        (2000.0, 100.0, 4150.0, ClaimState.CONTRADICTED),
+        (9000.0, 100.0, 4150.0, ClaimState.CONTRADICTED),
+    ],
+)
+def test_a_servers_time_is_held_against_ours(
+    told: float, first: float, wall: float, state: ClaimState
+) -> None:
+    """A server that says 12 ms for what took four seconds here has proven no speed."""
+    replies = timed("candidate", told, first=first, wall=wall)
+    found = judge(Throughput(at_least=1), *replies)
+    assert found.state is state
+    assert (f"the server says {told:.0f} ms" in found.said) is (state is ClaimState.CONTRADICTED)
+
+
+def test_one_late_reply_is_no_contradiction() -> None:
+    """The machine was busy once; the others tell."""
+    replies = timed("candidate", 4000, first=100, wall=4150)[:4]
+    late = timed("candidate", 4000, first=100, wall=60_000)[:1]
+    assert judge(Throughput(at_least=1), *replies, *late).state is ClaimState.PROVEN
+
+
+def test_a_baseline_that_makes_itself_slow_proves_nothing() -> None:
+    """The comparison would be won against a number that nobody saw."""
+    mine = timed("candidate", 4000, first=100, wall=4150)
+    theirs = timed("baseline", 8000, first=100, wall=4150)
+    found = judge(AGAINST, *mine, *theirs)
+    assert found.state is ClaimState.CONTRADICTED
+    assert "baseline: the server says 8000 ms a reply, and 4150 ms passed here" in found.said
+
+
+def test_a_prompt_is_timed_until_its_first_token() -> None:
+    """A thousand tokens in a millisecond, and two seconds until the first word came."""
+    times = {"prompt_n": 1000, "ttft_ms": 2100.0, "wall_ms": 4000.0}
+    claim = Throughput(of="prompt", at_least=400)
+    told = judge(claim, *[reply(prompt_ms=2000.0, **times)] * 3)
+    assert told.state is ClaimState.PROVEN
+    lied = judge(claim, *[reply(prompt_ms=1.0, **times)] * 3)
+    assert lied.state is ClaimState.CONTRADICTED
+
+
+def test_a_reply_in_one_piece_holds_the_reading_of_its_prompt() -> None:
+    """Nobody saw its first token: what the server read before is taken off, if it says how long."""
+    times = {"predicted_n": 257, "asked": 257, "predicted_ms": 1000.0, "wall_ms": 9100.0}
+    claim = Throughput(at_least=1)
+    assert judge(claim, *[reply(prompt_ms=8000.0, **times)] * 3).state is ClaimState.PROVEN
+    assert judge(claim, *[reply(prompt_ms=10.0, **times)] * 3).state is ClaimState.CONTRADICTED
+    assert judge(claim, *[reply(prompt_ms=None, **times)] * 3).state is ClaimState.PROVEN
+
+
+def test_a_temperature_without_one_good_reply_is_not_forgotten() -> None:
+    """All of them timed out: each temperature must hold, and this one is not shown."""
+    failed = speeds("candidate", FAST, temperature=0.7, valid=False)
+    found = judge(Throughput(at_least=60), *speeds("candidate", FAST), *failed)
+    assert found.state is ClaimState.UNPROVEN
+    assert "temperature 0.7: 0 replies count" in found.said

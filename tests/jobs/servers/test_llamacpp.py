@@ -289,6 +289,35 @@ def test_counters_are_compared_between_two_looks() -> None:
     assert metrics_delta((), after) == ()
 
 
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "1-2", "1e", "1e999", "many"])
+def test_a_counter_that_is_no_number_counts_nothing(value: str) -> None:
+    """It neither ends the run nor stands in a result, whose JSON knows no NaN."""
+    page = f"llamacpp:n_decode_total {value}\nllamacpp:prompt_tokens_total 7\n"
+    with Pages({"/metrics": (200, page)}) as server:
+        found = LlamaCpp().observe(server.url)
+    assert [item.kind for item in found if item.kind.startswith("metric")] == [
+        "metric.prompt_tokens_total"
+    ]
+
+
+@pytest.mark.parametrize("said", ["NaN", "Infinity", "true", '"all"', "[1]", "-1", "[" * 100_000])
+def test_a_context_that_is_no_number_is_not_told(said: str) -> None:
+    """Nothing is judged by it, and nothing breaks by it."""
+    props = PROPS.replace("2048", said)
+    slots = SLOTS.replace("2048", said).replace("true", '"yes"')
+    with Pages({"/props": (200, props), "/slots": (200, slots)}) as server:
+        found = LlamaCpp().observe(server.url)
+    assert number(found, "n_ctx") is None
+    assert of(found, "slot.n_ctx") == of(found, "slot.speculative") == ()
+
+
+def test_half_a_character_of_a_path_can_be_written_down() -> None:
+    """A JSON text may hold what no UTF-8 can."""
+    with Pages({"/props": (200, PROPS.replace("/m", "/\\ud800"))}) as server:
+        found = LlamaCpp().observe(server.url)
+    assert of(found, "model_path")[0].value == "/\N{REPLACEMENT CHARACTER}"
+
+
 def test_a_reply_is_read_from_its_events() -> None:
     """Text of all of them, timings of the last; `draft_n` is absent where nothing was drafted."""
     events = [

@@ -121,3 +121,22 @@ def test_a_server_has_one_program_and_different_files() -> None:
     for other in ("mmproj", "draft"):
         with pytest.raises(ValidationError, match=f"same file as model and {other}"):
             OpenAI.model_validate({"model": "/a", other: "/a"})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        {"choices": {}},
+        {"choices": [None]},
+        {"choices": [{"message": "hi"}]},
+        {"usage": [1]},
+        {"usage": {"prompt_tokens_details": 3}},
+        {"timings": "none"},
+        {"usage": {"prompt_tokens": float("inf"), "completion_tokens": float("nan")}},
+    ],
+)
+def test_an_answer_of_another_shape_counts_nothing(said: Any) -> None:
+    """A server may answer what it likes; that is never a fault of ours."""
+    answer = OpenAI().answer([said])
+    assert (answer.text, answer.prompt_n, answer.predicted_n) == ("", None, None)
