@@ -27,10 +27,17 @@ def clipped(text: str, limit: int) -> str:
 
 
 def short_path(path: str, limit: int = 48) -> str:
-    """The path with its middle left out: the file's name is what a phone must show."""
+    """The path with its middle left out: the file's name is what a phone must show.
+
+    Of a name that is too long by itself its beginning and its end are shown.
+    """
     if len(path) <= limit:
         return path
     name = path.rsplit("/", 1)[-1]
+    most = limit - len("/…/")
+    if len(name) > most:
+        tail = most // 2
+        name = f"{name[: most - tail - 1]}…{name[-tail:]}"
     room = limit - len(name) - 3
     head = path[: max(room, 0)].rsplit("/", 1)[0]
     return f"{head}/…/{name}"

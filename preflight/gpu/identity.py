@@ -160,9 +160,7 @@ class GpuIdentity(Check):
             if index == gpu.index:
                 continue
             was = "was not here" if index is None else f"was GPU {index}"
-            found = (
-                f"{gpu.uuid} {gpu.name} is GPU {gpu.index} now, and {was} when the job last passed"
-            )
+            found = f"is GPU {gpu.index} now, and {was} when the job last passed: {_words(gpu)}"
             yield Trouble(State.WARN, found, "see that the job means this card; then record it")
 
 

@@ -88,3 +88,18 @@ def test_an_accepted_unknown_carries_its_reason_everywhere() -> None:
 def test_a_fail_cannot_be_accepted() -> None:
     """Only what could not be looked at may be accepted, never what was seen."""
     assert accept(Verdict("x", State.FAIL, "s", "w", "f"), "because").refuses
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/models/mtp/" + "x" * 240 + ".gguf",
+        "/" + "deep/" * 60 + "Qwen3.8-UD-Q4_K_XL-00001-of-00033.gguf",
+        "/models/a.gguf",
+    ],
+)
+def test_however_long_a_path_is_the_first_hundred_characters_say_what_is_wrong(path: str) -> None:
+    """A phone shows no more; the name that a person knows is at its end."""
+    said = Verdict("file.exists", State.FAIL, f"draft model {path}", "a file", "does not exist")
+    assert "does not exist" in said.message()[:100]
+    assert path[-12:] in said.message()[:100]

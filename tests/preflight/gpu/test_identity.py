@@ -86,7 +86,7 @@ def test_the_environment_shows_the_card_that_is_meant(
         ({"GPU-aaaa-1": 0, "GPU-bbbb-2": 1}, ("GPU-bbbb",), State.PASS, ""),
         ({"GPU-aaaa-1": 1, "GPU-bbbb-2": 0}, ("GPU-bbbb",), State.WARN, "is GPU 1 now, and was GPU 0"),
         ({"GPU-aaaa-1": 1, "GPU-bbbb-2": 0}, (), State.WARN, "is GPU 0 now, and was GPU 1 when the job"),
-        ({"GPU-aaaa-1": 0}, ("GPU-bbbb",), State.WARN, "RTX 5090 is GPU 1 now, and was not here"),
+        ({"GPU-aaaa-1": 0}, ("GPU-bbbb",), State.WARN, "is GPU 1 now, and was not here when the job last passed: 1: GPU-bbbb-2"),
         ({"GPU-aaaa-1": 0, "GPU-old": 1}, ("GPU-aaaa",), State.PASS, ""),
         ({}, ("GPU-bbbb",), State.PASS, ""),
     ],
