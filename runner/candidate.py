@@ -18,7 +18,7 @@ from runner.recovery.drive_process import SERVICE
 from runner.recovery.keeper import Keeper, KeeperGone, Kept
 from runner.recovery.probe import Look
 from runner.recovery.progress import LogWatch, Progress
-from runner.secrets import redact
+from runner.secrets import holds
 from runner.until import Clock, Hopeless, Stopped, TimedOut, until
 
 POLL_S = 0.015
@@ -42,7 +42,7 @@ def usual(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in world.scrubbed(environment).items()
-        if not name.startswith("LLAMA_ARG_") and redact(f"{name}={value}") == f"{name}={value}"
+        if not name.startswith("LLAMA_ARG_") and not holds(f"{name}={value}")
     }
 
 

@@ -268,7 +268,8 @@ def _context(look: Look, server: Server) -> int | None:
 def _append(path: Path, rows: Sequence[Json] | Sequence[dict[str, object]]) -> None:
     """Add JSON lines. A full disk loses them here; they stay in memory for the verdict."""
     try:
-        with path.open("a", encoding="utf-8") as file:
+        # as `\ud83d`, which is JSON as well, where a server's text is half a character
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     except OSError:
         return

@@ -24,9 +24,12 @@ _SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}"), HIDDEN),
     (re.compile(r"\b(?:hf|gh[opsur]|glpat|xox[abpr])[_-][A-Za-z0-9_-]{16,}"), HIDDEN),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {HIDDEN}"),
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^\s/@]+@"), rf"\1{HIDDEN}@"),
+    # From here on each begins where a word does: begun anywhere, a line of dashes takes minutes.
+    (re.compile(r"(?i)(?<![a-z0-9+.-])([a-z][a-z0-9+.-]*://)[^\s/@]+@"), rf"\1{HIDDEN}@"),
     (
-        re.compile(rf"(?i)(--?{_NAMED})(=|\s+)(?!-)(\"[^\"]*\"|'[^']*'|[^\s\"']+)"),
+        re.compile(
+            rf"(?i)((?<![A-Za-z0-9_.-])-++{_NAMED})(=|\s+)(?!-)(\"[^\"]*\"|'[^']*'|[^\s\"']+)"
+        ),
         rf"\1\2{HIDDEN}",
     ),
     (re.compile(rf"(?i)((?<![A-Za-z0-9_.-]){_NAMED}[\"']?\s*=\s*){_VALUE}"), rf"\1{HIDDEN}"),
@@ -45,7 +48,18 @@ def keep(values: Iterable[str]) -> None:
 
 
 def redact(text: str) -> str:
-    """The text with every known and every likely secret replaced by `[hidden]`."""
+    """The text as it may be written down: each known and each likely secret is `[hidden]`, and what
+    no UTF-8 can hold is spelled out (half a character of a server's JSON, a byte of a file's name).
+    """
+    return _hidden(text).encode("utf-8", "backslashreplace").decode()
+
+
+def holds(text: str) -> bool:
+    """Whether anything in this text would be hidden."""
+    return _hidden(text) != text
+
+
+def _hidden(text: str) -> str:
     for value in sorted(_kept, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     for shape, instead in _SHAPES:

@@ -1,5 +1,7 @@
 """What a candidate inherits from whoever runs us."""
 
+import os
+
 from runner import secrets
 from runner.candidate import usual
 
@@ -16,3 +18,9 @@ def test_a_candidate_inherits_no_secret_and_nothing_that_configures_it_unseen() 
         "NOTIFY_SOCKET": "/run/systemd/notify",
     }
     assert usual(given) == {"PATH": "/usr/bin", "LD_LIBRARY_PATH": "/opt/cuda/lib64"}
+
+
+def test_a_path_that_is_no_utf8_is_handed_on() -> None:
+    """It cannot be written down as it is, and that makes no secret of it."""
+    given = {"LD_LIBRARY_PATH": os.fsdecode(b"/opt/caf\xe9")}
+    assert usual(given) == given

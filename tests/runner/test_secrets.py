@@ -1,5 +1,9 @@
 """No token or key in any text that leaves the process (promise P10)."""
 
+import json
+import os
+import time
+
 import pytest
 
 from runner import secrets
@@ -82,3 +86,34 @@ def test_a_whole_report_can_be_redacted() -> None:
         "n": [1, None, secrets.HIDDEN],
         "max_tokens": 256,
     }
+
+
+@pytest.mark.parametrize(
+    "part", ["-", "a-", "a.", "--token", "token=", "http://", "a://", "sk-", "bearer ", "1:", " "]
+)
+def test_a_long_line_is_looked_through_at_once(part: str) -> None:
+    """A line of 16,000 dashes once took 37 seconds; a candidate may write what it likes."""
+    line = part * (200_000 // len(part))
+    began = time.process_time()
+    secrets.redact(line)
+    assert time.process_time() - began < 3
+
+
+def test_a_flag_is_one_where_a_word_begins() -> None:
+    """With one dash, two, or as many as a rule above a table has."""
+    for flag in ("-token", "--token", "----token", "'--token", "(--api-key"):
+        assert secrets.redact(f"x {flag} abc") == f"x {flag} {secrets.HIDDEN}"
+
+
+def test_what_is_redacted_can_be_written_down() -> None:
+    """Half a character of a server's JSON, or a byte of a file's name, once ended a run unsaid."""
+    name = os.fsdecode(b"/models/\xff.gguf")
+    said = secrets.redact_tree({"found": [f"{name} is gone", "half \ud83d"]})
+    assert json.dumps(said, ensure_ascii=False).encode()
+    assert secrets.redact(name) == "/models/\\udcff.gguf"
+
+
+def test_a_text_that_holds_a_secret_is_known() -> None:
+    """Whatever else would be changed to write it down is none."""
+    assert secrets.holds("HF_TOKEN=abcdef")
+    assert not secrets.holds(os.fsdecode(b"PATH=/opt/\xff"))
