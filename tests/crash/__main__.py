@@ -90,22 +90,26 @@ def _tell(results: list[Json], began: float, seed: int) -> int:
         print(f"SKIPPED {count} cases: {why}", file=sys.stderr)
     cases = [one for one in results if "states" not in one and "skipped" not in one]
     bad = [one for one in results if one["violations"]]
-    reactions = sorted(one["reaction"] for one in cases if one["reaction"] is not None)
+    acted = sorted(
+        (one for one in cases if one["reaction"] is not None), key=lambda one: -one["reaction"]
+    )
+    by_guardian = [one for one in acted if one["guarded"]]
+    by_others = [one for one in acted if not one["guarded"]]
     missed = [one["case"] for one in cases if one["missed"]]
     for case in missed:
         print(f"missed, nobody came to that place: {case}", file=sys.stderr)
     for one in sorted(results, key=lambda one: -float(one["seconds"]))[:3]:
         print(f"slow: {one['seconds']} s {one['case']}", file=sys.stderr)
+    for name, some in (("with its guardian", by_guardian), ("without", by_others)):
+        for one in some[:3]:
+            print(f"began {one['reaction']:.2f} s after, {name}: {one['case']}", file=sys.stderr)
     said = {
         "cases": len(cases),
         "kills": sum(one["kills"] for one in cases),
         "violations": len(bad),
         "seconds": round(time.monotonic() - began, 1),
         "seed": seed,
-        "restore_begun_s": {
-            "median": round(median(reactions), 3) if reactions else None,
-            "most": round(reactions[-1], 3) if reactions else None,
-        },
+        "restore_begun_s": {"guardian": _spread(by_guardian), "no guardian": _spread(by_others)},
         "missed": len(missed),
         "skipped": sum(skipped.values()),
         "power_states": sum(one.get("states", 0) for one in results),
@@ -113,6 +117,19 @@ def _tell(results: list[Json], began: float, seed: int) -> int:
     }
     print(json.dumps(said))
     return 1 if bad else 0
+
+
+def _spread(acted: list[Json]) -> Json:
+    """Seconds from the kill of a run to the start of production."""
+    seconds = sorted(one["reaction"] for one in acted)
+    if not seconds:
+        return {"cases": 0}
+    return {
+        "cases": len(seconds),
+        "median": round(median(seconds), 3),
+        "p99": round(seconds[min(len(seconds) - 1, int(0.99 * len(seconds)))], 3),
+        "most": round(seconds[-1], 3),
+    }
 
 
 if __name__ == "__main__":

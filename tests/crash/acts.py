@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runner.journal_file import SCHEMA
+from tests.crash import apart
 
 if TYPE_CHECKING:
     from tests.crash.box import Box
@@ -73,6 +74,15 @@ def _fill_disk(box: Box) -> None:
 
 def _clear_disk(box: Box) -> None:
     (box.small / "filler").unlink(missing_ok=True)
+
+
+def _make_read_only(box: Box) -> None:
+    apart.make_read_only(box.state)
+
+
+def _make_writable(box: Box) -> None:
+    with contextlib.suppress(OSError):  # it is writable: nothing lies over it
+        apart.unmount(box.state)
 
 
 def _corrupt_journal(box: Box) -> None:
@@ -157,6 +167,8 @@ class Act:
     """What came instead is left alone; when that goes, nobody brings production."""
     back_first: bool = False
     """It hinders nobody: production is back before it is undone."""
+    tells: str = ""
+    """If the run is killed then a person is told, in this word, before it is undone."""
     refuses: bool = False
     """The run must see it, and not stop production."""
     small: bool = False
@@ -175,6 +187,9 @@ ACTS = {
     "lose-model": Act(_lose_model, _find_model, told="DOWN"),
     "fill-disk": Act(_fill_disk, _clear_disk, back_first=True, small=True),
     "corrupt-journal": Act(_corrupt_journal),
+    "read-only": Act(
+        _make_read_only, _make_writable, back_first=True, tells="cannot be used", small=True
+    ),
     "lock-journal": Act(_lock_journal, _unlock_journal, back_first=True),
     "break-config": Act(_break_config),
     "remove-state": Act(_remove_state, back_first=True),

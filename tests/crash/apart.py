@@ -16,6 +16,7 @@ from pathlib import Path
 
 _NEWNS, _NEWUSER, _NEWPID, _NEWNET = 0x00020000, 0x10000000, 0x20000000, 0x40000000
 _PRIVATE, _NOSUID, _NODEV = 1 << 18 | 1 << 14, 2, 4
+_READ_ONLY, _REMOUNT, _BIND = 1, 32, 4096
 _UP = struct.pack("16sh", b"lo", 1 | 1 << 6)
 _SIOCSIFFLAGS = 0x8914
 _SET_PDEATHSIG = 1
@@ -42,6 +43,16 @@ def mount(kind: str, target: Path, options: str = "") -> None:
             kind.encode(), str(target).encode(), kind.encode(), _NOSUID | _NODEV, options.encode()
         )
     )
+
+
+def make_read_only(target: Path) -> None:
+    """Nothing can be written below a directory any more, by whatever path; `unmount` undoes it.
+
+    What is open already can be: a file system with open files cannot be made read-only as a whole.
+    """
+    path = str(target).encode()
+    _done(_libc.mount(path, path, None, _BIND, None))
+    _done(_libc.mount(None, path, None, _BIND | _REMOUNT | _READ_ONLY | _NOSUID | _NODEV, None))
 
 
 def unmount(target: Path) -> None:

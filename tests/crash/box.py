@@ -20,6 +20,7 @@ from typing import Any
 
 from preflight.linux import proc
 from runner.recovery import world
+from runner.recovery.told import Told
 from runner.settings import Settings, load_settings
 from runner.until import RealClock, TimedOut, until
 from tests.crash import acts, apart, trap
@@ -193,10 +194,16 @@ at_least = {1e9 if "--refuted" in self.shape.candidate else 1}
     def fresh(self) -> None:
         """Forget the last case: state, ledger and alerts; production goes on if it serves."""
         shutil.rmtree(self.state, ignore_errors=True)
+        self.forget_told()
         self.fresh_ledger()
         for file in (self.model, self.other_model):
             if not file.exists():
                 file.write_bytes(b"weights")
+
+    def forget_told(self) -> None:
+        """Forget what was told past the journal."""
+        for file in Told(self.state).files:
+            file.unlink(missing_ok=True)
 
     def fresh_ledger(self) -> None:
         """Forget what happened and what was told."""

@@ -87,6 +87,8 @@ class Played:
     seconds: float = 0.0
     reaction: float | None = None
     """Seconds from the kill of the run to the start of production."""
+    guarded: bool = False
+    """Whether its guardian lived then."""
     outcome: str = ""
     missed: bool = False
     """A blow was to hit the run, and the run never came to that place."""

@@ -90,9 +90,16 @@ class Facts:
         ends = [line for line in self.of("blow") + self.of("then") if line["blow"] == "KILL"]
         hit = [line["at"] for line in ends if line["who"] == "run"]
         starts = [line["at"] for line in self.of("start", SERVICES)]
-        if not hit:
+        # in a crowd the next start may be another run's own; what is hindered waits for its time
+        if not hit or self.case.crowd or acts.expects(self.case).told:
             return None
         return next((at - hit[0] for at in starts if at > hit[0]), None)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a guardian lived, and was free to act, when the run was killed."""
+        hit = [line for line in self.of("blow") + self.of("then") if line["who"] == "guardian"]
+        return not hit and "guardian" not in self.case.act and acts.expects(self.case).guarded
 
     @property
     def missed(self) -> bool:

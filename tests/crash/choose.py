@@ -10,6 +10,9 @@ from tests.crash.cases import Blow, Case
 
 Places = dict[str, dict[str, int]]
 
+ALWAYS = tuple(name for name in points.TRANSITIONS if not name.endswith("Journal.sent"))
+"""The steps of every run: one that is proven tells nobody."""
+
 TREES = ("ignore-term", "double-fork", "setsid", "clear-env", "ignore-term,double-fork,setsid")
 SHARES = {
     "pair": 0.28,
@@ -24,6 +27,9 @@ SHARES = {
     "crowd": 0.03,
     "frozen": 0.01,
 }
+OFTEN = 3
+"""What is passed more often than this is passed in a loop, perhaps one that waits."""
+
 _OFTENER = ("runner/recovery/", "runner/night", "runner/obligation", "runner/production",
             "runner/closing", "runner/candidate", "runner/measure", "runner/run.py",
             "runner/journal")  # fmt: skip
@@ -82,7 +88,7 @@ def _places(kind: str) -> object:
         pools = {
             "run": _pool(places["run"], kind),
             "task": _pool(places["task"], kind),
-            "guardian": _pool(places["guardian"], kind),
+            "guardian": _pool(_after(places["guardian"], places["guardian-idle"]), kind),
             "guardian-idle": _pool(places["guardian-idle"], kind),
             "recover": _pool(places["recover"], kind),
         }
@@ -90,6 +96,13 @@ def _places(kind: str) -> object:
             yield _hit(draw, pools)
 
     return made
+
+
+def _after(passed: dict[str, int], before: dict[str, int]) -> dict[str, int]:
+    """What a guardian passes only once its run is dead: hit earlier, it would guard nothing, and
+    the run would never come to the blow that is meant for it.
+    """
+    return {place: count for place, count in passed.items() if place not in before}
 
 
 def _pool(passed: dict[str, int], kind: str) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
@@ -102,14 +115,16 @@ def _hit(draw: random.Random, pools: dict[str, tuple[list[tuple[str, int]], ...]
     who = draw.choice(("run", "run", "run", "task", "guardian", "guardian-idle", "recover"))
     every, often = pools[who]
     place, count = draw.choice(often if draw.random() < 0.7 else every)
-    number = min(count, int(1.5 ** draw.uniform(0, 12)))
+    # who is polled for comes sooner or later than when the passes were counted
+    most = count if count <= OFTEN else count // 2
+    number = min(most, int(1.5 ** draw.uniform(0, 12)))
     spot = f"{place}#{number}"
     kind = place.split("/")[0]
-    task = "task:0.1" if who == "task" else ""
+    task = "task:0.1" if who == "task" else "refuted"  # as they were when the places were recorded
     if who in ("run", "task"):
         return Case(kind, (Blow("run", "KILL", spot),), candidate=task)
     if who == "guardian-idle":
-        return Case(kind, (Blow("guardian", "KILL", spot),))
+        return Case(kind, (Blow("guardian", "KILL", spot),), candidate="refuted")
     first = Blow("run", "KILL", "point/runner.measure._Session._serve/enter#1")
     if who == "guardian":
         return Case(kind, (first, Blow("guardian", "KILL", spot)))
@@ -119,7 +134,7 @@ def _hit(draw: random.Random, pools: dict[str, tuple[list[tuple[str, int]], ...]
 
 def _trees(draw: random.Random, _: Places) -> Iterator[Case]:
     """Candidates that do not want to end, with a blow to the run at each transition."""
-    firsts = points.places(points.TRANSITIONS[12:])
+    firsts = points.places(ALWAYS[12:])
     while True:
         blows = [Blow("run", "KILL", draw.choice(firsts))] if draw.random() < 0.8 else []
         home = draw.choice(("", "none"))
@@ -130,7 +145,7 @@ def _trees(draw: random.Random, _: Places) -> Iterator[Case]:
 
 def _signals(draw: random.Random, _: Places) -> Iterator[Case]:
     """The orderly way: a wish to end, at each transition."""
-    firsts = points.places(points.TRANSITIONS)
+    firsts = points.places(ALWAYS)
     while True:
         yield Case(
             "signal", (Blow("run", draw.choice(("TERM", "INT", "HUP")), draw.choice(firsts)),)
@@ -152,7 +167,7 @@ def _world(draw: random.Random, _: Places) -> Iterator[Case]:
         "remove-state": points.WHILE_DOWN,
         "lose-recipe": points.WHILE_DOWN,
         "corrupt-recipe": points.WHILE_DOWN,
-        "break-config": points.TRANSITIONS[4:],
+        "break-config": ALWAYS[4:],
     }
     while True:
         for name, steps in acts.items():
@@ -166,13 +181,21 @@ def _world(draw: random.Random, _: Places) -> Iterator[Case]:
 
 def _disks(draw: random.Random, _: Places) -> Iterator[Case]:
     """The state directory's disk fills up, or becomes read-only."""
-    steps = points.places(points.TRANSITIONS[2:])
+    steps = points.places(ALWAYS[2:])
+    down = points.places(points.WHILE_DOWN)
     while True:
         yield Case(
             "disk",
             (Blow("run", "STOP", draw.choice(steps)),),
             act="fill-disk",
             then=draw.choice(("", "KILL")),
+            candidate=draw.choice(("", "refuted")),
+        )
+        yield Case(
+            "disk",
+            (Blow("run", "STOP", draw.choice(down)),),
+            act="read-only",
+            then=draw.choice(("", "KILL", "KILL")),
             candidate=draw.choice(("", "refuted")),
         )
 
@@ -202,7 +225,7 @@ def _power(draw: random.Random, _: Places) -> Iterator[Case]:
 
 def _crowds(draw: random.Random, _: Places) -> Iterator[Case]:
     """Two to six runners at once, one of them killed perhaps."""
-    steps = points.places(points.TRANSITIONS)
+    steps = points.places(ALWAYS)
     while True:
         blows = (Blow("run", "KILL", draw.choice(steps)),) if draw.random() < 0.5 else ()
         yield Case("crowd", blows, crowd=str(draw.randint(2, 6)))

@@ -83,6 +83,8 @@ class Play:
         took = time.monotonic() - began + self._followed
         if acts.expects(case).back_first and not self._is_back():
             self.played.violations.append("P1 production did not come back")
+        if case.then and not self._wait_until_told(acts.expects(case).tells):
+            self.played.violations.append("P5 nobody was told while nothing could be written down")
         acts.undo(box, case)
         self._wait_for_guardians()
         self._step = "recovering"
@@ -100,7 +102,7 @@ class Play:
         )
         self.played.violations += check.violations(facts)
         self.played.kills = facts.kills
-        self.played.reaction = facts.reaction
+        self.played.reaction, self.played.guarded = facts.reaction, facts.guarded
         self.played.outcome = facts.outcome
         self.played.missed = facts.missed
 
@@ -134,13 +136,13 @@ class Play:
             start_run(
                 self.box,
                 settings,
-                blow=blow if not n else None,
+                blow=blow,  # whoever comes to the place first
                 guardian=given,
                 clock=clock,
                 inject=self.case.inject,
                 env=self.case.env,
             )
-            for n in range(count)
+            for _ in range(count)
         ]
 
     def _follow(self, runs: list[int]) -> None:

@@ -33,6 +33,7 @@ def work(questions: int, answers: int, room: Path, *, is_apart: bool) -> None:
     with os.fdopen(questions) as asked, os.fdopen(answers, "w", buffering=1) as told:
         for line in asked:
             told.write(json.dumps(_answer(box, json.loads(line))) + "\n")
+            box.forget_told()
     box.end_all()
 
 
@@ -53,6 +54,7 @@ def _answer(box: Box, asked: Json) -> Json:
     return _result(str(case), played.violations, seconds=played.seconds) | {
         "kills": played.kills,
         "reaction": played.reaction,
+        "guarded": played.guarded,
         "outcome": played.outcome,
         "missed": played.missed,
     }
@@ -75,6 +77,7 @@ def _result(case: str, violations: list[str], *, seconds: float) -> Json:
         "seconds": round(seconds, 2),
         "kills": 0,
         "reaction": None,
+        "guarded": False,
         "outcome": "",
         "missed": False,
     }

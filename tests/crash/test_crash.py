@@ -27,6 +27,12 @@ FAULTS = {
     "a full disk took the outcome of a run away": (
         "disk run:STOP@point/runner.recovery.attempt.Attempt._settle/leave#1 act=fill-disk"
     ),
+    "a recovery on a read-only disk told at each look": (
+        "disk run:STOP@point/runner.measure._Session._send/enter#1 act=read-only then=KILL"
+    ),
+    "a removed state directory took the history away and nobody was told": (
+        "world run:STOP@point/runner.measure._Session._send/enter#1 act=remove-state"
+    ),
     "a locked journal held the restore up": (
         "world run:STOP@point/runner.measure._Session._send/enter#1 act=lock-journal"
     ),

@@ -111,6 +111,8 @@ class Trap:
 
     def _snap(self):
         sys.settrace(None)
+        if hit_already(self.ledger, self.who):
+            return  # one of a crowd, and another came first
         write(self.ledger, "blow", who=self.who, blow=self.blow, at_place=self.at)
         os.kill(os.getpid(), signal.Signals[f"SIG{self.blow}"])
 

@@ -1,5 +1,6 @@
 """The run's side of its guardian: an acknowledgement that means something, and an end that is seen."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_a_guardian_that_crashes_is_told_in_a_sentence(
     broken.write_text(CRASH)
     broken.chmod(0o755)
     site.leave(site.owed(site.recipe()), "armed")
-    monkeypatch.setattr(keeper.sys, "executable", str(broken))
+    monkeypatch.setattr(sys, "executable", str(broken))
     with pytest.raises(KeeperGone) as told:
         keeper.summon(site.state_dir, site.run, clock=RealClock())
     said = str(told.value)
