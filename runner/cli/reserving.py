@@ -56,19 +56,22 @@ def _made(config: str | None, state_dir: Path) -> dict[str, Any] | None:
     who.become_owner(state_dir, config=options.config_path(config))
     from runner import look  # noqa: PLC0415 - only for the owner
     from runner.journal import Journal  # noqa: PLC0415 - likewise
-    from runner.schedule import coming, early  # noqa: PLC0415 - likewise
+    from runner.schedule import early, reserved  # noqa: PLC0415 - likewise
+    from runner.schedule.held import is_held  # noqa: PLC0415 - likewise
     from runner.schedule.ledger import Ledger  # noqa: PLC0415 - likewise
 
     now = datetime.now(UTC)
     with Journal.open(state_dir, zone=settings.zone) as journal:
         ledger = Ledger(journal)
-        for job in dict.fromkeys(one.job for one in settings.schedule):
+        held = is_held(settings)  # what is known from before tells more than a look would now
+        for job in dict.fromkeys(one.job for one in settings.schedule if not held):
             try:
                 early.keep(look.check(job, settings), ledger, now, settings)
             except Exception as error:  # noqa: BLE001 - what one job needs may not be known; the others are
                 out.warn(f"runner: {job}: {error}")
-        coming.publish(settings, ledger, state_dir, now)
-        return coming.reservations(settings, ledger, now, state_dir)
+        path = options.config_path(config)
+        reserved.publish(settings, ledger, state_dir, now, config=path)
+        return reserved.reservations(settings, ledger, now, state_dir, config=path)
 
 
 def _state_dir(config: str | None) -> Path:
@@ -86,6 +89,7 @@ def may_i() -> None:
 @options.answers
 def delete(path: str, config: str | None, *, as_json: bool) -> int:
     """Whether PATH, and what lies in it, may be deleted."""
+    _named(path)
     said = may.published(_state_dir(config))
     return _say(may.delete(path, said, datetime.now(UTC)), as_json=as_json)
 
@@ -104,8 +108,15 @@ def use(port: int, config: str | None, *, as_json: bool) -> int:
 @options.answers
 def stop(unit: str, config: str | None, *, as_json: bool) -> int:
     """Whether the systemd UNIT may be stopped."""
+    _named(unit)
     said = may.published(_state_dir(config))
     return _say(may.stop(unit, said, datetime.now(UTC)), as_json=as_json)
+
+
+def _named(what: str) -> None:
+    """Raises Failure for an empty name, such as a variable that a script has not set."""
+    if not what.strip():
+        raise out.Failure("nothing is named", where="runner may-i", remedy="name a path or a unit")
 
 
 def _say(answer: may.Answer, *, as_json: bool) -> int:

@@ -58,6 +58,20 @@ def _known_job(name: str, settings: "Settings") -> None:
     load_job(Path(settings.jobs_dir), name)
 
 
+def _known_name(name: str, settings: "Settings") -> None:
+    """Raises Failure for a name that no job has: its file may be broken, but a typo is none."""
+    from jobs.errors import ConfigError  # noqa: PLC0415 - after a broken config has been told
+    from jobs.names import bad_name  # noqa: PLC0415 - likewise
+
+    if name in {row.job for row in settings.schedule}:
+        return
+    try:
+        _known_job(name, settings)
+    except ConfigError:
+        if bad_name(name) or not (Path(settings.jobs_dir) / f"{name}.toml").exists():
+            raise
+
+
 def plan_run(job: str, at: str, config: str | None, *, overridden: bool, as_json: bool) -> int:
     """Ask for one run at a time; the daemon starts it."""
     if overridden:
@@ -111,7 +125,13 @@ def pause(
     from runner.schedule.ledger import Ledger, Pause  # noqa: PLC0415 - likewise
 
     name = _one(job, every=every)
-    end = _when(until, settings) if until else None
+    if job is not None:
+        _known_name(job, settings)
+    if not reason.strip():
+        raise out.Failure("a reason is missing", where="--reason", remedy="say why, in a few words")
+    end = _when(until, settings) if until is not None else None
+    if end is not None and end <= datetime.now(UTC):
+        raise out.Failure(f"{words.iso(end, settings.zone)} is over", where="--until")
     with Journal.open(Path(settings.state_dir), zone=settings.zone) as journal:
         Ledger(journal).pause(
             Pause(name, end.timestamp() if end else None, reason, time.time(), _me())
@@ -176,17 +196,20 @@ def next_(
     settings = options.settings(config)
     from runner.journal import Journal  # noqa: PLC0415 - after a broken config has been told
     from runner.schedule import coming  # noqa: PLC0415 - likewise
+    from runner.schedule.held import is_held  # noqa: PLC0415 - likewise
     from runner.schedule.ledger import Ledger  # noqa: PLC0415 - likewise
 
     state_dir = Path(settings.state_dir)
     mine = who.owner_of(state_dir) in {None, os.geteuid()} or os.geteuid() == 0
-    start = _when(begin, settings) if begin else datetime.now(UTC)
+    start = _when(begin, settings) if begin is not None else datetime.now(UTC)
+    if job is not None:
+        _known_name(job, settings)
     if mine:
         who.become_owner(state_dir, config=options.config_path(config))
         with Journal.open(state_dir, zone=settings.zone) as journal:
             ledger = Ledger(journal)
             slots = coming.slots(settings, ledger, start, job=job, count=count)
-            if look:
+            if look and not is_held(settings):
                 _look_at(slots, settings)
     else:
         slots = coming.slots(settings, None, start, job=job, count=count)
@@ -196,8 +219,8 @@ def next_(
 
         out.say(calendar(slots).replace("\r\n", "\n").rstrip("\n"))
         return 0
-    notes = coming.notes(settings, start)
-    lines = _next_lines(slots, notes)
+    notes = coming.notes(settings, start, job=job)
+    lines = _next_lines(slots, notes, job)
     out.answer({"slots": slots, "notes": notes}, lines, as_json=as_json)
     return 0
 
@@ -234,12 +257,13 @@ def _look_at(slots: list[Json], settings: "Settings") -> None:
             slot["would"] = said[slot["job"]]
 
 
-def _next_lines(slots: list[Json], notes: list[str]) -> list[str]:
+def _next_lines(slots: list[Json], notes: list[str], job: str | None) -> list[str]:
     rows = [
         [f"{slot['at'][:16].replace('T', ' ')} {slot['at'][-6:]}", slot["job"], slot["would"]]
         for slot in slots
     ]
-    lines = out.columns(rows, ["at", "job", "would"]) or ["nothing is scheduled"]
+    nothing = f"{job} is not scheduled" if job else "nothing is scheduled"
+    lines = out.columns(rows, ["at", "job", "would"]) or [nothing]
     said = {slot["job"]: slot["in_words"].partition(";")[0] for slot in reversed(slots)}
     lines += ["", *(f"{name}: {what}" for name, what in said.items())] if said else []
     return [*lines, *(f"note: {note}" for note in notes)]

@@ -54,6 +54,7 @@ class Ahead:
         self._ledger, self._incidents, self._standing = ledger, incidents, standing
         self._looks, self._inputs = looks, inputs
         self._wishes: dict[str, Wish] = {}
+        self._asked: dict[str, Wish] = {}
         self._rows: Sequence[Row] = ()
         self._settings: Settings | None = None
         self._early: dict[str, float] = {}
@@ -122,8 +123,12 @@ class Ahead:
         """Begin the looks that are wanted; True where one has ended, so that more is known."""
         ended = self._looks.ended()
         for name, done in ended.items():
+            job = name.removeprefix("ahead-")
+            asked = self._asked.pop(job, None)
             if done.answer.get("checks") is None:
-                self._cannot_look(name.removeprefix("ahead-"), done, now)
+                self._cannot_look(job, done, now)
+            elif done.answer.get("told") == "busy" and asked is not None:
+                self.wish(job, asked.because, now.boot + _AGAIN_S)
         if ended:
             self._watch()
         if busy:
@@ -135,7 +140,7 @@ class Ahead:
                 continue
             words = ["check", wish.job, "--tell", "--json", "--because", wish.because]
             if self._looks.start(f"ahead-{wish.job}", words, within=LOOK_WITHIN_S) is None:
-                del self._wishes[wish.job]
+                self._asked[wish.job] = self._wishes.pop(wish.job)
                 self._last[wish.job] = now.boot
         return bool(ended)
 

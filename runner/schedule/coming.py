@@ -1,23 +1,17 @@
-"""What is to come: the next fires, what they need, and what would refuse them. It only reads."""
+"""What is to come: the next fires, and what would refuse them. It only reads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from pathlib import Path
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
-from runner.files import publish as show
-from runner.recovery import recipe
 from runner.schedule.ledger import Ledger
 from runner.schedule.reconcile import Row, rows
 from runner.schedule.windows import back_by, begins, blacked_out, ends, paused, span_in_words
 from runner.settings import Settings
 from runner.words import clock, iso
 
-HORIZON = timedelta(days=8)
-"""So far ahead others are told what is needed."""
-
-_MOST = 200
 _FACT = "ahead:"
 
 Json = dict[str, Any]
@@ -41,19 +35,25 @@ class Fire:
         return "; ".join([said, *([moved] if moved else []), *window])
 
 
-def fires(settings: Settings, ledger: Ledger | None, begin: datetime) -> Iterator[Fire]:
-    """Every coming fire, soonest first; what is due together in the order of runner.toml."""
+def fires(
+    settings: Settings, ledger: Ledger | None, begin: datetime, *, job: str | None = None
+) -> Iterator[Fire]:
+    """Every coming fire, or those of one job, soonest first; what is due together in the order of
+    runner.toml.
+    """
     import heapq  # noqa: PLC0415 - only where the future is asked for
 
     def of(place: int, row: Row) -> Iterator[tuple[datetime, int, Fire]]:
         for at in row.cron.from_(begin):
             yield at, place, Fire(row.job, at, row)
 
-    streams = [of(place, row) for place, row in enumerate(rows(settings))]
+    wanted = [row for row in rows(settings) if job in {None, row.job}]
+    streams = [of(place, row) for place, row in enumerate(wanted)]
     asked = [
         (at, -1, Fire(planned.job, at, None))
         for planned in (ledger.planned() if ledger else ())
         if (at := datetime.fromtimestamp(planned.at, begin.tzinfo)) > begin
+        and job in {None, planned.job}
     ]
     for _, _, fire in heapq.merge(*streams, asked, key=lambda one: one[:2]):
         yield fire
@@ -117,86 +117,24 @@ def slots(
     count: int = 10,
 ) -> list[Json]:
     """The next fires as `next --json` lists them."""
-    found: list[Json] = []
-    for fire in fires(settings, ledger, begin):
-        if job is not None and fire.job != job:
-            continue
-        if len(found) >= count:
-            break
-        found.append(
-            {
-                "job": fire.job,
-                "at": iso(fire.at, settings.zone),
-                "in_words": fire.in_words(settings),
-                "would": would(fire, ledger, settings, begin),
-            }
-        )
-    return found
+    return [
+        {
+            "job": fire.job,
+            "at": iso(fire.at, settings.zone),
+            "in_words": fire.in_words(settings),
+            "would": would(fire, ledger, settings, begin),
+        }
+        for fire in islice(fires(settings, ledger, begin, job=job), count)
+    ]
 
 
-def notes(settings: Settings, begin: datetime) -> list[str]:
+def notes(settings: Settings, begin: datetime, *, job: str | None = None) -> list[str]:
     """What a person should know about the schedule: the changes of the clocks that touch it."""
     found = []
-    for row in rows(settings):
+    for row in (row for row in rows(settings) if job in {None, row.job}):
         if (touched := row.cron.touched(begin)) is not None:
             at, how = touched
             found.append(
                 f"{row.job} ({row.schedule.cron}) on {at.astimezone(settings.zone):%Y-%m-%d}: {how}"
             )
     return found
-
-
-def reservations(
-    settings: Settings, ledger: Ledger | None, begin: datetime, state_dir: Path
-) -> Json:
-    """What coming runs need, and what production needs to come back: for other users' eyes."""
-    facts: dict[str, Any] = ledger.facts(_FACT) if ledger else {}
-    runs: list[Json] = []
-    for fire in fires(settings, ledger, begin):
-        if fire.at > begin + HORIZON or len(runs) >= _MOST:
-            break
-        needed = (facts.get(fire.job) or {}).get("needs") or {}
-        until = fire.at + timedelta(seconds=needed.get("takes_s") or 0)
-        runs.append(
-            {
-                "job": fire.job,
-                "at": iso(fire.at, settings.zone),
-                "until": iso(until, settings.zone),
-                "needs": {key: value for key, value in needed.items() if key != "files"},
-            }
-        )
-    return {
-        "at": iso(begin, settings.zone),
-        "contact": settings.contact,
-        "runs": runs,
-        "jobs": {
-            job: {"files": sorted(((facts.get(job) or {}).get("needs") or {}).get("files") or ())}
-            for job in dict.fromkeys(run["job"] for run in runs)
-        },
-        "production": _production(settings, state_dir),
-        "pinned": sorted(_pinned(ledger)) if ledger else [],
-    }
-
-
-def _production(settings: Settings, state_dir: Path) -> list[Json]:
-    known = recipe.last_good(state_dir)
-    return [
-        {
-            "name": one.name,
-            "port": one.port,
-            "unit": getattr(one.supervisor, "unit", None),
-            "files": [item["path"] for item in known[one.name].inputs] if one.name in known else [],
-        }
-        for one in settings.production
-    ]
-
-
-def _pinned(ledger: Ledger) -> Sequence[str]:
-    return [str(row["path"]) for row in ledger.pins()]
-
-
-def publish(settings: Settings, ledger: Ledger, state_dir: Path, begin: datetime) -> None:
-    """Write `public/next.json` and `public/reservations.json`. Raises OSError, JournalError."""
-    coming = slots(settings, ledger, begin, count=50)
-    show(state_dir, "next", {"at": iso(begin, settings.zone), "slots": coming})
-    show(state_dir, "reservations", reservations(settings, ledger, begin, state_dir))

@@ -12,15 +12,15 @@ from pathlib import Path
 from runner import logs
 from runner.files import make_state_dir
 from runner.journal import Journal, JournalError
-from runner.recovery import lock, recipe
 from runner.recovery.notify import notify
-from runner.schedule import coming, firing
+from runner.schedule import firing, reserved
 from runner.schedule.ahead import Ahead
 from runner.schedule.alarm import BEAT_S, After, Alarm
 from runner.schedule.aloud import Aloud
 from runner.schedule.children import Children
 from runner.schedule.conf import Live
 from runner.schedule.desk import Desk
+from runner.schedule.held import is_held
 from runner.schedule.incidents import Incidents
 from runner.schedule.inputs import Inputs
 from runner.schedule.ledger import Ledger
@@ -28,6 +28,7 @@ from runner.schedule.moments import TICK_S, Moment, Times
 from runner.schedule.post import Post
 from runner.schedule.process import Wishes, alone, watchdog_s
 from runner.schedule.reconcile import Reconciler, Row, rows
+from runner.schedule.slots import AT_WORK
 from runner.schedule.unused import release_unused
 from runner.schedule.watch import Watch
 from runner.stopping import StopFlag
@@ -229,15 +230,10 @@ class Daemon:
             if path.parent == Path(self._live.settings.jobs_dir):
                 self._ahead.wish(path.stem, f"{path.name} {change.what}")
         self._ahead.due(now)
-        if self._ahead.tick(now, busy=self._busy()):
+        # a run that was just started does not have the box yet, and will have it in an instant
+        busy = any(one.state in AT_WORK for one in self._ledger.open())
+        if self._ahead.tick(now, busy=busy or is_held(self._live.settings)):
             self._published = 0.0
-
-    def _busy(self) -> bool:
-        return (
-            lock.holder(self._state_dir) is not None
-            or (self._state_dir / recipe.NAME).exists()
-            or lock.box_holder(self._live.settings.lock_name) is not None
-        )
 
     def _mind_the_alarm(self, now: Moment) -> None:
         """The scheduler's thread must come round; where it does not it is replaced, and told."""
@@ -271,7 +267,8 @@ class Daemon:
         if now.boot < self._published:
             return
         self._published = now.boot + _PUBLISH_EVERY_S
-        coming.publish(self._live.settings, self._ledger, self._state_dir, now.at)
+        settings, config = self._live.settings, self._live.path
+        reserved.publish(settings, self._ledger, self._state_dir, now.at, config=config)
         # beside us, since a server that hangs is asked patiently; it publishes what it finds
         self._shown.start("status", ["status", "--json"], within=_STATUS_WITHIN_S)
         self._post.show_status()

@@ -19,7 +19,7 @@ from runner.schedule.incidents import Incidents
 from runner.schedule.ledger import Ledger
 from runner.schedule.moments import Moment
 from runner.schedule.reconcile import Row
-from runner.schedule.slots import SILENT, Slot, State
+from runner.schedule.slots import AT_WORK, SILENT, Slot, State
 from runner.schedule.windows import ON_TIME_S, Over, Wait, decide, ends
 from runner.settings import Schedule, Settings
 from runner.words import clock, duration, iso
@@ -134,9 +134,7 @@ class Desk:
     def _free(self, slot: Slot, now: Moment) -> bool:
         """Whether the box is free; else the slot waits, or is over if its own job is at it."""
         state_dir = Path(self.settings.state_dir)
-        others = [
-            one for one in self._ledger.open() if one.state in {State.STARTING, State.RUNNING}
-        ]
+        others = [one for one in self._ledger.open() if one.state in AT_WORK]
         holder = lock.holder(state_dir) or lock.box_holder(self.settings.lock_name)
         if not others and holder is None:
             return True

@@ -3,18 +3,21 @@
 It is told what the look saw, and looks at nothing itself.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from preflight.linux import proc
 from runner.closing import deliver
 from runner.journal import Journal
+from runner.schedule.held import is_held
 from runner.schedule.incidents import Incidents
 from runner.schedule.ledger import Ledger
 from runner.schedule.reconcile import rows
 from runner.settings import Settings
-from runner.words import clock, duration, iso
+from runner.words import clock, duration, iso, parsed
 
 _FACT = "ahead:"
 _MOST = 8
@@ -71,12 +74,23 @@ def keep(found: Json, ledger: Ledger, now: datetime, settings: Settings) -> None
 
 
 def tell_of(found: Json, settings: Settings, *, because: str = "") -> str:
-    """As `tell`, with the journal of these settings, and deliver it. Raises JournalError, OSError."""
+    """As `tell`, with the journal of these settings, and deliver it; "busy" where a run had the box
+    meanwhile, which explains whatever was found. Raises JournalError, OSError.
+    """
     with Journal.open(Path(settings.state_dir), zone=settings.zone) as journal:
+        if is_held(settings) or _ran_meanwhile(journal):
+            return "busy"
         done = tell(found, journal, settings, now=datetime.now(UTC), because=because)
         if done in {"opened", "worse", "resolved"}:
             deliver(journal, settings)
     return done
+
+
+def _ran_meanwhile(journal: Journal) -> bool:
+    """Whether a run has ended since this process began, which is when it began to look."""
+    began = proc.started_at(os.getpid()) or 0.0
+    ended = (run.get("ended") for run in journal.history(limit=1))
+    return any(parsed(str(at)).timestamp() >= began for at in ended if at)
 
 
 def _refusing(found: Json) -> Iterator[Json]:

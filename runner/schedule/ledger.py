@@ -11,7 +11,7 @@ from typing import Any
 
 from runner.journal import Journal
 from runner.journal_rows import Rows
-from runner.schedule.slots import OPEN, Slot, State
+from runner.schedule.slots import AT_WORK, OPEN, Slot, State
 from runner.secrets import redact
 
 EVERY_JOB = "*"
@@ -109,7 +109,7 @@ class Ledger(Rows):
         with self._write() as db:
             return db.execute(
                 "DELETE FROM slots WHERE at > ? AND run IS NULL AND state NOT IN (?, ?)",
-                (moment, str(State.STARTING), str(State.RUNNING)),
+                (moment, *map(str, AT_WORK)),
             ).rowcount
 
     def adopt(self, job: str, run: str) -> Slot | None:

@@ -42,25 +42,58 @@ def delete(path: str, said: Json | None, now: datetime) -> Answer:
     wanted = _names(path)
 
     def needed(file: str) -> bool:
-        return any(
-            one == want or one.startswith(f"{want}/") for one in _names(file) for want in wanted
-        )
+        return any(_lies_in(one, want) for one in _names(file) for want in wanted)
 
-    pinned = set((said or {}).get("pinned") or ())
+    def inside(place: str) -> bool:
+        return any(_lies_in(want, one) for one in _names(place) for want in wanted)
+
+    kept = {str(one["path"]) for one in (said or {}).get("pins") or () if _keeps(one)}
 
     def hits(said: Json) -> Iterator[tuple[str, str]]:
-        for one in said.get("production") or ():
-            for file in one.get("files") or ():
-                if needed(file) and file not in pinned:
-                    yield file, f"production ({one['name']}) runs from it"
-        for job, needs in (said.get("jobs") or {}).items():
-            for file in needs.get("files") or ():
-                if needed(file) and file not in pinned:
-                    yield file, _needed_by(said, job, now)
+        for own in said.get("own") or ():
+            if needed(own) or inside(own):
+                yield own, "the runner works with it"
+        for file, why in _needed_files(said, now):
+            if file not in kept and needed(file):
+                yield file, why
 
-    kept = any(needed(file) for file in pinned)
-    yes = "its bytes are pinned, so runs keep them" if kept else "no coming run needs it"
+    pinned = any(needed(file) for file in kept)
+    yes = "its bytes are pinned, so runs keep them" if pinned else "no coming run needs it"
     return _answer(path, said, now, hits, yes)
+
+
+def _needed_files(said: Json, now: datetime) -> Iterator[tuple[str, str]]:
+    """Each file that somebody needs, and who."""
+    for one in said.get("production") or ():
+        for file in one.get("files") or ():
+            yield file, f"production ({one['name']}) runs from it"
+    for pin in said.get("pins") or ():
+        yield str(pin["pin"]), f"it is the pin of {pin['path']}"
+    for job, needs in (said.get("jobs") or {}).items():
+        for file in needs.get("files") or ():
+            yield file, _needed_by(said, job, now)
+
+
+def _lies_in(path: str, place: str) -> bool:
+    """Whether a path is this file, or somewhere below this directory."""
+    return path == place or path.startswith(f"{place.rstrip('/')}/")
+
+
+def _keeps(pin: Json) -> bool:
+    """Whether a pin holds what lies at its path now, as far as we may see."""
+    path = str(pin["path"])
+    try:
+        kept = os.stat(str(pin["pin"]))
+        if (kept.st_size, kept.st_ino) != (pin["size"], pin["inode"]):
+            return False
+        there = os.stat(path)
+    except FileNotFoundError as error:
+        return str(error.filename) == path
+    except (OSError, KeyError):
+        return False
+    if pin["how"] == "reflink":
+        return (there.st_size, there.st_mtime_ns) == (pin["size"], pin["mtime_ns"])
+    return there.st_ino == kept.st_ino
 
 
 def use(port: int, said: Json | None, now: datetime) -> Answer:
@@ -70,9 +103,8 @@ def use(port: int, said: Json | None, now: datetime) -> Answer:
         for one in said.get("production") or ():
             if one.get("port") == port:
                 yield str(port), f"it is production's ({one['name']})"
-        for run in said.get("runs") or ():
-            if port in (run.get("needs") or {}).get("ports", ()) and _to_come(run, now):
-                yield str(port), _needed_by(said, run["job"], now)
+        for job in _wanting(said, "ports", port, now):
+            yield str(port), _needed_by(said, job, now)
 
     return _answer(f"port {port}", said, now, hits, "no coming run needs it")
 
@@ -85,11 +117,17 @@ def stop(unit: str, said: Json | None, now: datetime) -> Answer:
         for one in said.get("production") or ():
             if one.get("unit") == name:
                 yield name, f"it is production ({one['name']}); a coming run would find it down"
-        for run in said.get("runs") or ():
-            if name in (run.get("needs") or {}).get("units", ()) and _to_come(run, now):
-                yield name, _needed_by(said, run["job"], now)
+        for job in _wanting(said, "units", name, now):
+            yield name, _needed_by(said, job, now)
 
     return _answer(name, said, now, hits, "no coming run needs it")
+
+
+def _wanting(said: Json, kind: str, what: object, now: datetime) -> Iterator[str]:
+    """The jobs that still need a port or a unit."""
+    for job, needs in (said.get("jobs") or {}).items():
+        if what in (needs.get(kind) or ()) and parsed(str(needs["until"])) >= now:
+            yield job
 
 
 def _answer(subject: str, said: Json | None, now: datetime, hits: Any, yes: str) -> Answer:
@@ -102,6 +140,14 @@ def _answer(subject: str, said: Json | None, now: datetime, hits: Any, yes: str)
         return Answer(yes=False, said=f"cannot tell about {subject}: what is known is {age} old")
     found = list(dict.fromkeys(hits(said)))
     if not found:
+        unseen = [
+            job for job, needs in (said.get("jobs") or {}).items() if needs.get("known") is False
+        ]
+        if unseen:
+            why = f"what {unseen[0]} needs is not known yet"
+            return Answer(
+                yes=False, said=f"cannot tell about {subject}: {why} → runner reservations"
+            )
         return Answer(yes=True, said=f"yes: {subject}: {yes}")
     name, why = found[0]
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""

@@ -26,6 +26,9 @@ class State(StrEnum):
 OPEN = (State.DUE, State.WAITING, State.STARTING, State.RUNNING)
 """Not yet decided."""
 
+AT_WORK = (State.STARTING, State.RUNNING)
+"""Its run has the box, or is about to."""
+
 SILENT = (State.PAUSED, State.SKIPPED)
 """By a person's own decision: nobody has to be told."""
 

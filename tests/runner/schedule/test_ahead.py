@@ -154,6 +154,22 @@ def test_nobody_looks_while_a_run_has_the_box(journal: Journal) -> None:
     assert box.looks.asked == ["night a.gguf was deleted at 10:00"]
 
 
+def test_a_look_that_met_a_run_is_repeated(journal: Journal) -> None:
+    """It found production down and the box held: that is no news of the job, and the file still is."""
+    box = Box(journal)
+    known(box, "/m/a.gguf")
+    box.files.now = [Changed("/m/a.gguf", "was deleted")]
+    box.tick()
+    box.looks.asked.clear()
+    box.looks.done = {"ahead-night": Done(3, {"checks": [], "told": "busy"}, "")}
+    box.tick()
+    assert box.looks.asked == [], "not at once: the run still has the box"
+    box.times.passes(3)
+    box.tick()
+    assert box.looks.asked == ["night a.gguf was deleted at 10:00"]
+    assert journal.incidents() == []
+
+
 def test_a_job_that_cannot_be_looked_at_is_told(journal: Journal) -> None:
     """Its file is broken: what runs at midnight would not, either."""
     box = Box(journal)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from runner.journal import Journal
-from runner.schedule.early import tell
+from runner.recovery import lock
+from runner.schedule.early import tell, tell_of
 from runner.settings import Settings
 
 NOW = datetime(2027, 1, 15, 19, 42, tzinfo=UTC)
@@ -97,3 +98,31 @@ def test_an_accepted_unknown_refuses_nothing(journal: Journal) -> None:
     }
     said = found() | {"checks": [unknown]}
     assert tell(said, journal, SETTINGS, now=NOW) == "good"
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Settings:
+    """The same box with a state directory and a lock of its own."""
+    (tmp_path / "state").mkdir()
+    own = {"state_dir": str(tmp_path / "state"), "lock_name": f"test-{tmp_path}"[-100:]}
+    return SETTINGS.model_copy(update=own)
+
+
+def test_what_a_look_finds_while_a_run_has_the_box_is_not_told(box: Settings) -> None:
+    """An early check of one job comes at the very minute in which another one runs."""
+    state = Path(box.state_dir)
+    with lock.hold(state, run="r", since="2027-01-15T19:42:00+00:00", name=box.lock_name):
+        assert tell_of(found("/m/draft.gguf"), box) == "busy"
+    with Journal.open(state) as journal:
+        assert journal.outbox() == []
+    assert tell_of(found("/m/draft.gguf"), box) == "opened"
+
+
+def test_nor_is_what_it_finds_of_a_run_that_is_over_by_then(box: Settings) -> None:
+    """It began and ended while the look went on."""
+    state, ended = Path(box.state_dir), datetime.now(UTC).isoformat()
+    with Journal.open(state) as journal:
+        journal.begin("r", "other", "schedule", {}, ended)
+        result = {"run": "r", "job": "other", "outcome": "proven", "ended": ended}
+        journal.close("r", "proven", 0, "p", result=result, alert=None, ended=ended)
+    assert tell_of(found("/m/draft.gguf"), box) == "busy"

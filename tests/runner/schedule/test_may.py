@@ -22,20 +22,22 @@ def model(tmp_path: Path) -> Path:
 
 def reserved(model: Path, **more: Any) -> dict[str, Any]:
     """What is published for a run at midnight."""
-    needs = {"ports": [8080, 8081], "units": ["llama.service"], "gpu": [{"mib": "estimate"}]}
+    wanted = {"ports": [8080, 8081], "units": ["llama.service"]}
+    over = "2027-01-16T01:30:00+00:00"
     run = {
         "job": "200k-mtp",
         "at": "2027-01-16T00:00:00+00:00",
-        "until": "2027-01-16T01:30:00+00:00",
-        "needs": needs,
+        "until": over,
+        "needs": {**wanted, "gpu": [{"mib": "estimate"}]},
     }
     return {
         "at": "2027-01-15T19:00:00+00:00",
         "contact": "anna",
         "runs": [run],
-        "jobs": {"200k-mtp": {"files": [str(model)]}},
+        "jobs": {"200k-mtp": {"files": [str(model)], **wanted, "until": over, "known": True}},
         "production": [{"name": "llm", "port": 8080, "unit": "llama.service", "files": []}],
-        "pinned": [],
+        "pins": [],
+        "own": ["/var/lib/runner", "/etc/runner/runner.toml"],
         **more,
     }
 
@@ -64,11 +66,73 @@ def test_another_file_may(model: Path) -> None:
         assert may.delete(str(path), reserved(model), NOW).yes
 
 
+def pin_of(model: Path) -> dict[str, Any]:
+    """A pin as it is published."""
+    pin = model.parents[2] / "pins" / model.name
+    pin.parent.mkdir()
+    pin.hardlink_to(model)
+    found = model.stat()
+    return {
+        "path": str(model),
+        "pin": str(pin),
+        "inode": found.st_ino,
+        "size": found.st_size,
+        "mtime_ns": found.st_mtime_ns,
+        "how": "hard link",
+    }
+
+
 def test_a_pinned_file_may_be_deleted(model: Path) -> None:
-    """Its bytes are kept, and the run uses the pin."""
-    answer = may.delete(str(model), reserved(model, pinned=[str(model)]), NOW)
+    """Its bytes are kept, and the run uses the pin; the pin itself may not."""
+    pin = pin_of(model)
+    known = reserved(model, pins=[pin])
+    answer = may.delete(str(model), known, NOW)
     assert answer.yes
     assert "its bytes are pinned" in answer.said
+    model.unlink()
+    assert may.delete(str(model), known, NOW).yes
+    kept = may.delete(pin["pin"], known, NOW)
+    assert not kept.yes
+    assert f"it is the pin of {model}" in kept.said
+    assert not may.delete(str(Path(pin["pin"]).parent), known, NOW).yes
+
+
+def test_a_pin_of_another_file_frees_nothing(model: Path) -> None:
+    """The file was replaced since, or its pin is gone: then the bytes at the path are all there is."""
+    pin = pin_of(model)
+    known = reserved(model, pins=[pin])
+    fresh = model.with_name("fresh")
+    fresh.write_bytes(b"GGUF")
+    fresh.replace(model)
+    assert not may.delete(str(model), known, NOW).yes
+    Path(pin["pin"]).unlink()
+    assert not may.delete(str(model), known, NOW).yes
+
+
+@pytest.mark.parametrize("path", ["/", "/.", "//", "/../"])
+def test_the_root_directory_holds_everything(model: Path, path: str) -> None:
+    """However it is written."""
+    assert not may.delete(path, reserved(model), NOW).yes
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/var/lib/runner", "/var/lib/runner/journal.db", "/var/lib", "/etc/runner/runner.toml"],
+)
+def test_what_the_runner_works_with_is_not_free(model: Path, path: str) -> None:
+    """Its state, and the files that it is told by; also all that lies in them, or around."""
+    answer = may.delete(path, reserved(model), NOW)
+    assert not answer.yes
+    assert "the runner works with it" in answer.said
+
+
+def test_needs_that_nobody_has_looked_up_yet_are_no_yes(model: Path) -> None:
+    """A daemon that has just begun: any file may be the one."""
+    known = reserved(model)
+    known["jobs"]["weekly"] = {"files": [], "ports": [], "units": [], "known": False}
+    answer = may.delete("/data/other", known, NOW)
+    assert not answer.yes
+    assert "what weekly needs is not known yet" in answer.said
 
 
 def test_production_s_files_port_and_unit_are_never_free(model: Path) -> None:
