@@ -97,6 +97,9 @@ def recover_main(argv: Sequence[str]) -> int:
     parser.add_argument("--dry-run", action="store_true", help="only say what would be done")
     given = parser.parse_args(argv)
     state_dir = _state_dir(given)
+    note = _elsewhere(given, state_dir)
+    if note and not given.json:
+        tell(f"runner: {note}", error=True)
     if given.dry_run:
         return _would(state_dir, as_json=given.json)
 
@@ -109,11 +112,19 @@ def recover_main(argv: Sequence[str]) -> int:
     except OSError as error:
         return _fail(f"{state_dir} cannot be used: {error.strerror}", as_json=given.json)
     if given.json:
-        said = {"state": done.state, "said": done.said, "run": done.run}
+        said = {"state": done.state, "said": done.said, "run": done.run, "note": note}
         tell(json.dumps(said | {"production": done.production or None}))
     elif not (given.quiet and done.state == "nothing"):
         tell(shown(done.said))
     return _DOWN if done.state == "owed" or done.production.get("state") == "degraded" else 0
+
+
+def _elsewhere(given: argparse.Namespace, state_dir: Path) -> str:
+    """That a configuration was named which is not there, and so what was looked at instead."""
+    found = where.find_config(given.config)
+    if given.state_dir is not None or found.path is not None or len(found.looked) != 1:
+        return ""
+    return f"{found.paths}: {found.missing}; the state directory looked at is {state_dir}"
 
 
 def _would(state_dir: Path, *, as_json: bool) -> int:

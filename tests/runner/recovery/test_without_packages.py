@@ -151,3 +151,25 @@ def test_recover_has_an_exit_code_for_a_production_that_stays_down(site: Site) -
         assert "the box is held by run" in held.communicate(timeout=20)[0]
         assert held.returncode == 0
     assert state.read(site.state_dir)["run"] == site.run
+
+
+def test_a_named_config_that_is_not_there_is_said_and_the_debt_paid(site: Site) -> None:
+    """A typing mistake, or a configuration that was deleted in the night: it hides no debt."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    usual = site.room / "home" / "runner"
+    usual.parent.mkdir()
+    site.state_dir.rename(usual)
+    nowhere = site.room / "nowhere.toml"
+    argv = [sys.executable, "-I", "-m", "runner", "--config", str(nowhere), "recover"]
+    child = site.child(argv, env={"XDG_STATE_HOME": str(usual.parent)})
+    out, _ = child.communicate(timeout=60)
+    assert child.returncode == 0, out
+    assert f"{nowhere}: there is no such file" in out
+    assert str(usual) in out
+    assert site.serves(one)
+    again = site.child([*argv, "--json"], env={"XDG_STATE_HOME": str(usual.parent)})
+    out, _ = again.communicate(timeout=60)
+    said = json.loads(out)
+    assert said["state"] == "nothing"
+    assert str(nowhere) in said["note"]
