@@ -22,11 +22,13 @@ ROOT = Path(__file__).parents[2]
 NOBODY = 65534
 
 
-def _as_nobody(*command: str) -> list[str]:
+def _as_nobody(*command: str, rights: str = "") -> list[str]:
     setpriv = shutil.which("setpriv") or "setpriv"
+    kept = [f"--inh-caps={rights}", f"--ambient-caps={rights}"] if rights else []
     # the shell in between: setpriv itself still has root's rights when it looks the program up
     shell = ["sh", "-c", 'exec "$@"', "sh"]
-    return [setpriv, f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", *shell, *command]
+    who = [f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return [setpriv, *who, *kept, *shell, *command]
 
 
 @cache
@@ -56,15 +58,18 @@ def _environment() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(paths), "PATH": "/usr/bin:/bin"}
 
 
-def look_as_nobody(code: str, *arguments: str) -> Any:
-    """What `code` prints as JSON when the user nobody runs it; skips where that cannot be tried."""
+def look_as_nobody(code: str, *arguments: str, rights: str = "") -> Any:
+    """What `code` prints as JSON when the user nobody runs it; skips where that cannot be tried.
+
+    `rights` are capabilities that it has all the same, such as "+sys_ptrace".
+    """
     if os.geteuid() != 0:
         pytest.skip("only root can look as another user")
     python = _python()
     if python is None:
         pytest.skip("no Python here that the user nobody may run with our packages")
     ran = subprocess.run(
-        _as_nobody(python, "-c", code, *arguments),
+        _as_nobody(python, "-c", code, *arguments, rights=rights),
         env=_environment(),
         cwd="/",
         capture_output=True,

@@ -175,6 +175,14 @@ def test_who_may_not_look_into_it_knows_by_its_mounts(models: Path, apart: Apart
     pid = apart("mount -t tmpfs none $DIR")
     told = look_as_nobody(LOOK, str(pid), str(beside), str(models / "model.gguf"))
     assert told == [[True, ""], [None, "hidden"]]
+    told = look_as_nobody(
+        LOOK,
+        str(pid),
+        str(beside),
+        str(models / "model.gguf"),
+        rights="+sys_ptrace,+dac_read_search",
+    )
+    assert told == [[True, ""], [False, "missing"]]  # as the units of a run look
     assert look_as_nobody(LOOK, str(os.getpid()), str(models / "model.gguf")) == [[True, ""]]
 
 
