@@ -12,6 +12,8 @@ from jobs.fields import Share, Temperature
 from jobs.samples import Sample, Speed, decoding_tps, measured, prompt_tps, untimely
 from jobs.stats import FEWEST, MATTERS, Comparison, compare
 
+_SHOWN = 100  # rates in a line of evidence; all of them stand in samples.jsonl
+
 
 class Throughput(Claim):
     """The candidate computes so many tokens per second, or more than the baseline."""
@@ -99,7 +101,9 @@ class Throughput(Claim):
                 ClaimState.CONTRADICTED, wrong, said, temperature=temperature, n=len(mine)
             )
         middle = median(mine)
-        told = f"{where}: {', '.join(f'{rate:.2f}' for rate in mine)} tokens/s"
+        more = f" and {len(mine) - _SHOWN} more" if len(mine) > _SHOWN else ""
+        rates = ", ".join(f"{rate:.2f}" for rate in mine[:_SHOWN])
+        told = f"{where}: {rates}{more} tokens/s"
         replies = [sample for sample, _ in self._measured(samples, "candidate", temperature)]
         shown = [counted("throughput.median", told, middle, replies)]
         state, found = ClaimState.PROVEN, f"median {middle:.1f} tokens/s of {len(mine)}"

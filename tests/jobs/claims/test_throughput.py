@@ -217,3 +217,10 @@ def test_a_temperature_without_one_good_reply_is_not_forgotten() -> None:
     found = judge(Throughput(at_least=60), *speeds("candidate", FAST), *failed)
     assert found.state is ClaimState.UNPROVEN
     assert "temperature 0.7: 0 replies count" in found.said
+
+
+def test_a_thousand_rates_do_not_fill_a_line() -> None:
+    """They stand in samples.jsonl; the evidence shows a hundred, and how many more there are."""
+    found = judge(Throughput(at_least=1), *speeds("candidate", [50.0] * 1000))
+    assert found.evidence[0].said.count("50.00") == 100
+    assert found.evidence[0].said.endswith("50.00 and 900 more tokens/s")
