@@ -40,8 +40,9 @@ class FileExists(Check):
             reads="stat, symbolic links and a first read of each path that is named, in a child with "
             "a deadline; of a missing file also its directory",
             passes="a regular, readable file that is not empty",
-            warns="it lies in /tmp, /var/tmp, /dev/shm or a cache that another program cleans; or it "
-            "is production's and only production may read it",
+            warns="it lies in /tmp, /var/tmp, /dev/shm or a cache that another program cleans; a link "
+            "leads into somebody's home or to a disk that comes and goes; or it is production's and "
+            "only production may read it",
             fails="missing, a dangling link, a directory, a pipe, empty, or not readable for this user",
             unknown="a directory on the way may not be entered, a stale or dying file system, no "
             "answer within the deadline (a dead mount)",
@@ -137,7 +138,7 @@ class FileExists(Check):
             State.WARN if cleaned else State.PASS,
             f"{found}; {cleaned}" if cleaned else found,
             wanted=_WANTED,
-            remedy="move it to a directory that nobody cleans" if cleaned else "",
+            remedy="move it to a directory that nobody else cleans" if cleaned else "",
             evidence=evidence,
             seen=fact.fingerprint,
         )

@@ -20,6 +20,8 @@ _ALIKE = 0.6
 """How similar a name must be to be shown; the same ending counts for 1."""
 _SWEPT = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - where systemd-tmpfiles or a reboot cleans
 _CACHES = ("/.cache/huggingface/", "/.ollama/models/", "/ollama/models/blobs/")
+_PRIVATE = ("/home/", "/root/", "/media/", "/run/media/")
+"""Where a link should not lead from anywhere else: places of one person, and disks that come and go."""
 _ALIGNMENT = 32
 _OLD_VERSION = 2
 _NOT_GGUF = (
@@ -121,13 +123,16 @@ def _unreadable(fact: FileFact) -> Trouble:
 
 
 def swept(fact: FileFact) -> str:
-    """Who may clean this file away by itself; empty when nobody is known to."""
+    """Who may take this file away without a thought of us; empty when nobody is known to."""
     for path in (fact.path, fact.target):
         if path.startswith(_SWEPT):
             return f"lies under {next(p for p in _SWEPT if path.startswith(p))}, which gets cleaned"
         for cache in _CACHES:
             if cache in path:
                 return "lies in a cache that another program cleans"
+    astray = next((place for place in _PRIVATE if fact.target.startswith(place)), "")
+    if fact.links and astray and not fact.path.startswith(astray):
+        return f"is a link into {astray}, where somebody else may move it"
     return ""
 
 

@@ -114,6 +114,30 @@ def test_a_file_that_others_clean_away_is_a_warning(path: str) -> None:
     assert "clean" in verdict.found
 
 
+ASTRAY = [
+    (
+        "/models/a.gguf",
+        "/home/anna/a.gguf",
+        "is a link into /home/, where somebody else may move it",
+    ),
+    ("/models/a.gguf", "/media/usb/a.gguf", "is a link into /media/"),
+    ("/models/a.gguf", "/usr/share/ollama/.ollama/models/blobs/sha256-1", "another program cleans"),
+    ("/models/a.gguf", "/var/tmp/a.gguf", "gets cleaned"),  # noqa: S108 - a name only
+    ("/home/anna/a.gguf", "/home/anna/v2/a.gguf", ""),
+    ("/models/a.gguf", "/mnt/disk/a.gguf", ""),
+]
+
+
+@pytest.mark.parametrize(("path", "target", "said"), ASTRAY)
+def test_a_link_that_leads_to_where_others_tidy_up_is_a_warning(
+    path: str, target: str, said: str
+) -> None:
+    """The path looks safe; where its bytes are counts."""
+    verdict = ask(FakeBox().has(a_file(path, links=(target,), target=target)), path)
+    assert verdict.state is (State.WARN if said else State.PASS)
+    assert said in verdict.found
+
+
 # the same on a real file system
 
 
