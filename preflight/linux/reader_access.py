@@ -163,12 +163,17 @@ def _walk(view: View, path: str, uid: int, groups: Groups) -> tuple[str, str]:
 
 def may_read(asked: Json) -> Json:
     """Whether a user may read one file, as a process of it sees that file: Readable's fields."""
+    pid = asked.get("pid")
+    return may_read_in(OURS if pid is None else view_of(pid), asked)
+
+
+def may_read_in(view: View, asked: Json) -> Json:
+    """The same where it is known how that process sees its files."""
     path, uid, pid = asked["path"], asked["uid"], asked.get("pid")
     try:
         groups = _groups(uid, pid)
     except (KeyError, OSError):
         groups = Groups(-1, frozenset())
-    view = OURS if pid is None else view_of(pid)
     try:
         if pid is not None and view.hidden and not on_same_mounts(pid, path):
             return {"there": "hidden"}
@@ -177,8 +182,11 @@ def may_read(asked: Json) -> Json:
     except _Kept as kept:
         return {"may": False, "blocked": str(kept)}
     except OSError as error:
-        gone = view.root and error.errno in (errno.ENOENT, errno.ENOTDIR)
-        return {"may": False, "there": "missing"} if gone and _is_here(path) else fault(error)
+        if not view.root or error.errno not in (errno.ENOENT, errno.ENOTDIR):
+            return fault(error)
+        if not Path(view.root).exists():
+            return may_read_in(OURS, {**asked, "pid": None})  # it has gone while we walked
+        return {"may": False, "there": "missing"} if _is_here(path) else fault(error)
 
 
 def _is_here(path: str) -> bool:

@@ -95,7 +95,13 @@ def on_same_mounts(pid: int, path: str) -> bool:
 
     That is so where every step of the way lies at the same place of the same file system.
     """
-    ours, theirs = mounts(), mounts(pid)
+    ours = mounts()
+    try:
+        theirs = mounts(pid)
+    except FileNotFoundError:
+        return True  # it is gone, and sees nothing any more
+    except OSError:
+        return False
     places = [(_place(step, ours), _place(step, theirs)) for _, step in steps(OURS, path)]
     return all(one is not None and one == other for one, other in places)
 

@@ -13,7 +13,9 @@ import pytest
 from preflight.box import Readable
 from preflight.files.access import MayRead
 from preflight.linux.box import LinuxBox
+from preflight.linux.reader_access import may_read_in
 from preflight.linux.reader_base import Mount, mounted_on
+from preflight.linux.reader_view import View
 from preflight.rings import look
 from preflight.verdict import State, Verdict
 from tests.fakes import FakeBox, a_process
@@ -192,6 +194,17 @@ def test_a_process_that_is_gone_has_no_mounts(box: LinuxBox, models: Path) -> No
     gone.wait()
     (told,) = box.readable([str(models / "model.gguf")], uid=0, pid=gone.pid, within=10)
     assert (told.may, told.there) == (True, "")
+
+
+def test_a_process_that_goes_while_its_mounts_are_looked_at_is_no_missing_file(
+    models: Path,
+) -> None:
+    """Its root is there when it is asked for, and leads nowhere a moment later."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    asked = {"path": str(models / "model.gguf"), "uid": 0, "pid": gone.pid}
+    for view in (View(f"/proc/{gone.pid}/root"), View(hidden=True)):
+        assert may_read_in(view, asked)["may"] is True
 
 
 @pytest.mark.parametrize(
