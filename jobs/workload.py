@@ -35,8 +35,13 @@ def prompts(workload: Workload) -> tuple[Prompt, ...]:
         names = CATEGORIES if wanted == "mixed" else (wanted,)
         return tuple(Prompt(name, OPENINGS[name]) for name in names)
     path = Path(workload.prompts)
-    with path.open(encoding="utf-8") as stream:
-        text = stream.read(_LARGEST_PROMPTS)
+    try:
+        with path.open(encoding="utf-8") as stream:
+            text = stream.read(_LARGEST_PROMPTS + 1)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is not UTF-8 text") from None
+    if len(text) > _LARGEST_PROMPTS:
+        raise ValueError(f"{path} is larger than {_LARGEST_PROMPTS >> 20} MiB")
     parts = [part.strip("\n") for part in _parts(text)]
     found = tuple(
         Prompt(f"{path.stem}-{number}", part)

@@ -6,7 +6,7 @@ watched.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from jobs.job import Workload
 from jobs.request import Request
 from jobs.samples import Sample
 from jobs.servers.base import Command, Server
+from jobs.workload import Prompt
 from runner.background import Background
 from runner.candidate import Candidate, CandidateFailed, Ended
 from runner.obligation import Obligation
@@ -44,6 +45,28 @@ class Arm:
     server: Server | None
 
 
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is read while production still serves: the prompts, and the API key of each arm.
+
+    A file that cannot be used, or that goes while the candidate loads, then costs no downtime.
+    """
+
+    texts: tuple[Prompt, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def read_inputs(arms: Sequence[Arm], work: Workload) -> Inputs:
+    """Read it. Raises OSError and ValueError, which say what cannot be used."""
+    servers = [(arm.name, arm.server) for arm in arms if arm.server is not None]
+    texts = workload.prompts(work) if servers else ()
+    for _, server in servers:
+        if server.context is not None:
+            workload.plan(work, texts, context=server.context)
+    keys = {name: server.api_key.read() for name, server in servers if server.api_key}
+    return Inputs(texts, keys)
+
+
 @dataclass
 class Measured:
     """What the arms brought back, in order."""
@@ -65,6 +88,7 @@ class Bench:
     """Where and how arms are measured: the run's directory, its limits, who watches."""
 
     run: str
+    inputs: Inputs
     directory: Path
     obligation: Obligation
     clock: Clock
@@ -96,6 +120,7 @@ class _Session:
         self._log = bench.directory / log_name(arm.name)
         self._next_watch = 0.0
         server = arm.server
+        self._key = bench.inputs.keys.get(arm.name)
         secret = server.api_key.env if server is not None and server.api_key else None
         self._candidate = Candidate(
             arm.command,
@@ -104,9 +129,7 @@ class _Session:
             clock=bench.clock,
             log=self._log,
             fatal=server.fatal_lines if server is not None else (),
-            secrets={secret: server.api_key.read()}
-            if secret and server is not None and server.api_key
-            else {},
+            secrets={secret: self._key} if secret and self._key else {},
         )
 
     def hold(self) -> None:
@@ -141,19 +164,6 @@ class _Session:
         if ended.left:
             pids = ", ".join(map(str, ended.left))
             raise CandidateFailed(f"the {self._arm.name} does not end: pid {pids}")
-        if self._arm.server is None:
-            self._record(
-                [
-                    Evidence(
-                        "exit_code",
-                        f"exit code of {self._arm.command.argv[0]}",
-                        str(ended.exit),
-                        ended.exit,
-                        stamp(),
-                        self._arm.name,
-                    )
-                ]
-            )
 
     def _watch(self) -> str | None:
         """Production back, or a stranger on the GPU: at most once a second."""
@@ -169,7 +179,10 @@ class _Session:
     def _task(self) -> None:
         within = float(self._work.request_within)
         self._bench.progress.phase(f"{self._arm.name} works", within)
-        self._candidate.finished(within=within, stop=self._bench.stop, watch=self._watch)
+        code = self._candidate.finished(within=within, stop=self._bench.stop, watch=self._watch)
+        # only here: the code of a task that was ended from outside says nothing of its work
+        source = f"exit code of {self._arm.command.argv[0]}"
+        self._record([Evidence("exit_code", source, str(code), code, stamp(), self._arm.name)])
 
     def _serve(self, server: Server) -> None:
         began = self._bench.clock.now()
@@ -194,23 +207,21 @@ class _Session:
         after = self._observe(server)
         self._record([*before, *after, *metrics_delta(before, after)])
 
-    def _key(self, server: Server) -> str | None:
-        return server.api_key.read() if server.api_key else None
-
     def _observe(self, server: Server) -> tuple[Evidence, ...]:
-        return server.observe(server.url(), self._key(server), arm=self._arm.name)
+        return server.observe(server.url(), self._key, arm=self._arm.name)
 
     def _send_all(self, server: Server, context: int | None) -> None:
-        texts = workload.prompts(self._work)
-        requests = workload.plan(
-            self._work, texts, context=context, nonce=self._bench.run, arm=self._arm.name
-        )
-        asker = Asker(
-            server,
-            server.url(),
-            api_key=self._key(server),
-            told=self._bench.progress.tokens,
-        )
+        try:
+            requests = workload.plan(
+                self._work,
+                self._bench.inputs.texts,
+                context=context,
+                nonce=self._bench.run,
+                arm=self._arm.name,
+            )
+        except ValueError as error:  # the context is not what was asked for, or nobody tells it
+            raise CandidateFailed(str(error)) from error
+        asker = Asker(server, server.url(), api_key=self._key, told=self._bench.progress.tokens)
         within = float(self._work.request_within)
         for number, request in enumerate(requests, start=1):
             if workload.unneeded(request, self._into.samples):

@@ -15,7 +15,7 @@ from runner import production
 from runner.candidate import CandidateFailed
 from runner.gpu_memory import residency
 from runner.journal import JournalError
-from runner.measure import Bench, measure, read_logs
+from runner.measure import Bench, Inputs, measure, read_logs
 from runner.obligation import NotArmed, Obligation, open_obligation
 from runner.outcome import Outcome
 from runner.placement import Placement, expected
@@ -33,9 +33,16 @@ class Night:
     """One run from the arming of its guardian to the last proof that production is back."""
 
     def __init__(
-        self, plan: Plan, passed: Pass, found: Sequence[Found], *, draft: Draft, tools: Tools
+        self,
+        plan: Plan,
+        passed: Pass,
+        found: Sequence[Found],
+        *,
+        inputs: Inputs,
+        draft: Draft,
+        tools: Tools,
     ) -> None:
-        self._plan, self._passed, self._found = plan, passed, found
+        self._plan, self._passed, self._found, self._inputs = plan, passed, found, inputs
         self._draft, self._tools, self._clock = draft, tools, tools.clock
         self._began = tools.clock.now()
         self._cut_at: float | None = None
@@ -155,6 +162,7 @@ class Night:
 
         bench = Bench(
             run=self._draft.run,
+            inputs=self._inputs,
             directory=self._draft.directory,
             obligation=obligation,
             clock=self._clock,

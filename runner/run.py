@@ -23,6 +23,7 @@ from runner import closing, production
 from runner.files import make_state_dir
 from runner.gpu_memory import residency
 from runner.journal import Journal, JournalError
+from runner.measure import Inputs, read_inputs
 from runner.night import Night
 from runner.obligation import Obligation
 from runner.outcome import Outcome
@@ -130,6 +131,7 @@ class Run:
             self._ask_whether_drained()
             plan = self._look()
             passed = self._preflight(plan)
+            inputs = self._read(plan)
             found = self._identify(plan)
         except _Over as over:
             return over.ending
@@ -139,7 +141,7 @@ class Run:
             return refuse(self._draft, "self.state", "the journal", str(error))
         except Exception as error:  # noqa: BLE001 - a bug of ours; nothing was touched yet
             return self._tools.bug(self._draft, error)
-        night = Night(plan, passed, found, draft=self._draft, tools=self._tools)
+        night = Night(plan, passed, found, inputs=inputs, draft=self._draft, tools=self._tools)
         ending = night.told()
         self._obligation = night.obligation
         return ending
@@ -229,6 +231,14 @@ class Run:
         if looked.passed is None:
             raise _Over(Ending(Outcome.REFUSED))
         return looked.passed
+
+    def _read(self, plan: Plan) -> Inputs:
+        """What the measuring needs; preflight has seen that its files are there."""
+        try:
+            return read_inputs(plan.arms, plan.job.workload)
+        except (OSError, ValueError) as error:
+            found = str(error)
+            raise _Over(refuse(self._draft, "self.config", "what is measured", found)) from error
 
     def _identify(self, plan: Plan) -> tuple[Found, ...]:
         """Wait until nobody is being served, then take down who production is."""

@@ -1,6 +1,8 @@
 """The candidate misbehaves: the run is broken or refuted, and production is back all the same."""
 
+import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -166,3 +168,24 @@ def test_children_of_a_candidate_end_with_it(serving: Night, flag: str) -> None:
     log = Path(ran.json["artifacts"]["candidate_log"]).read_text()
     (child,) = (int(found) for found in re.findall(r"child (\d+)", log))
     assert proc.ident(child) is None
+
+
+def test_a_task_that_was_ended_from_outside_proves_nothing(serving: Night, tmp_path: Path) -> None:
+    """It had no time to do its work, and ends with 0 when it is asked to end."""
+    script = tmp_path / "task.py"
+    script.write_text(
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n"
+        "while True:\n    signal.pause()\n"
+    )
+    job = serving.room / "jobs" / "night.toml"
+    command = json.dumps([sys.executable, str(script)])
+    job.write_text(
+        'question = "Does it end?"\ndowntime_budget = "60s"\n'
+        f'[candidate]\nkind = "task"\ncommand = {command}\n'
+        '[workload]\nrequest_within = "1s"\n'
+    )
+    ran = serving.run()
+    back(serving, ran, 5)
+    assert "did not end within 1 s" in str(ran.json)
+    assert ran.claim("exit_code")["state"] == "unproven"

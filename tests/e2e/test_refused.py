@@ -214,3 +214,25 @@ def test_production_is_the_same_process_throughout(serving: Night) -> None:
     serving.model.unlink()
     serving.run()
     assert proc.ident(serving.serving()) == before
+
+
+def test_prompts_that_are_no_text_cost_no_downtime(serving: Night, tmp_path: Path) -> None:
+    """A file that is there and cannot be used was once found out with production down."""
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_bytes(b"caf\xe9")
+    serving.job(workload={"prompts": str(prompts)})
+    before = serving.serving()
+    ran = serving.run()
+    refused(serving, before, ran)
+    (verdict,) = ran.check("self.config", "fail")
+    assert verdict["found"] == f"{prompts} is not UTF-8 text"
+
+
+def test_a_key_that_is_not_set_costs_no_downtime(serving: Night) -> None:
+    """The candidate's key lies in a variable that cron does not know."""
+    serving.job(candidate={"api_key": {"env": "LLAMA_API_KEY"}})
+    before = serving.serving()
+    ran = serving.run()
+    refused(serving, before, ran)
+    (verdict,) = ran.check("self.config", "fail")
+    assert verdict["found"] == "the environment variable LLAMA_API_KEY holds no secret"

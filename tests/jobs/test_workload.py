@@ -140,3 +140,25 @@ def test_each_category_has_its_texts() -> None:
     """Prose, code and reasoning, well above ten thousand characters in all."""
     assert all(len(passages(category)) >= 10 for category in CATEGORIES)
     assert sum(len(text) for category in CATEGORIES for text in passages(category)) > 15_000
+
+
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [(b"caf\xe9", "is not UTF-8 text"), (b"---\n \n", "holds no prompt")],
+)
+def test_a_file_of_prompts_that_cannot_be_used_is_told(
+    tmp_path: Path, raw: bytes, why: str
+) -> None:
+    """With its path."""
+    file = tmp_path / "prompts.txt"
+    file.write_bytes(raw)
+    with pytest.raises(ValueError, match=f"^{file} {why}$"):
+        prompts(Workload(prompts=str(file)))
+
+
+def test_a_file_of_prompts_is_never_cut(tmp_path: Path) -> None:
+    """What was read would end in the middle of one of them."""
+    file = tmp_path / "prompts.txt"
+    file.write_text("a" * ((16 << 20) + 1))
+    with pytest.raises(ValueError, match="is larger than 16 MiB"):
+        prompts(Workload(prompts=str(file)))
