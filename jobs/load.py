@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from jobs.errors import ConfigError, Problem
 from jobs.names import bad_name
-from jobs.toml_lines import Document, Key, read
+from jobs.toml_lines import Document, Key, open_plain, read
 
 if TYPE_CHECKING:
     from jobs.job import Job
@@ -55,7 +55,7 @@ def _line(jobs_dir: Path, name: str) -> JobLine:
     if wrong := bad_name(name):
         return JobLine(name, None, Problem(shown(path), None, "", wrong, "rename the file"))
     try:
-        with path.open("rb") as stream:
+        with open_plain(path) as stream:
             question = tomllib.load(stream).get("question")
     except (OSError, ValueError):
         try:
@@ -92,7 +92,7 @@ def load_job(jobs_dir: Path, name: str, *, overrides: Mapping[str, str] | None =
     if wrong := bad_name(name):
         raise ConfigError(Problem("", None, "", wrong, _meant(jobs_dir, name)))
     path = jobs_dir / f"{name}{_SUFFIX}"
-    if not path.exists():
+    if not os.path.lexists(path):
         raise ConfigError(_no_job(jobs_dir, name))
     written = read(path, shown=shown(path))
     document = _overridden(written, overrides or {})

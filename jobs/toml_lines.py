@@ -1,10 +1,13 @@
 """Read a TOML file and remember on which line each key stands. Knows no model; tomllib does the parsing."""
 
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from jobs.errors import ConfigError, Problem
 
@@ -33,14 +36,28 @@ class Document:
         return None
 
 
+class NoPlainFile(OSError):
+    """There is something of this name, and it is no file that can be read to its end."""
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """Open a file without waiting: a pipe would wait for its writer. Raises OSError, NoPlainFile."""
+    found = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    mode = os.fstat(found).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(found)
+        raise NoPlainFile("is a directory" if stat.S_ISDIR(mode) else "is no regular file")
+    return os.fdopen(found, "rb")
+
+
 def read(path: Path, *, shown: str | None = None) -> Document:
     """Read a TOML file; raises ConfigError with file and line when it is missing or broken."""
     file = shown or str(path)
     try:
-        with path.open("rb") as stream:
+        with open_plain(path) as stream:
             raw = stream.read(_LARGEST + 1)
-    except IsADirectoryError:
-        raise ConfigError(Problem(file, None, "", "is a directory", "name the file")) from None
+    except NoPlainFile as error:
+        raise ConfigError(Problem(file, None, "", str(error), "name the file")) from None
     except OSError as error:
         reason = (error.strerror or "cannot be read").lower()
         raise ConfigError(

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jobs.errors import ConfigError, render
+from jobs.errors import ConfigError, Problem, render
 from jobs.load import load_job
 from jobs.machine import Around, box_checks, owner_of, stop_checks
 from preflight import rings
@@ -147,9 +148,13 @@ def _unreadable(name: str, error: ConfigError) -> Verdict:
         state=State.FAIL,
         subject=f"job {name}",
         wanted="a job file without mistakes",
-        found="; ".join(render(problem) for problem in error.problems),
-        remedy="mend its file",
+        found="; ".join(_without_remedy(problem) for problem in error.problems),
+        remedy=error.problems[0].remedy or "mend its file",
     )
+
+
+def _without_remedy(problem: Problem) -> str:
+    return render(replace(problem, remedy=""))
 
 
 def _standing(found: Sequence[Found]) -> str:

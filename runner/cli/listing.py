@@ -2,6 +2,7 @@
 
 import click
 
+from jobs.errors import Problem
 from runner.cli import options, out
 
 
@@ -25,9 +26,13 @@ def list_jobs(config: str | None, *, as_json: bool) -> int:
         ],
     }
     rows = [
-        [job.name, f"broken: {job.problem.message}" if job.problem else job.question or ""]
+        [job.name, f"broken: {_said(job.problem)}" if job.problem else job.question or ""]
         for job in jobs
     ]
     text = out.columns(rows, ["job", "question"]) or [f"no job files in {place.jobs_dir}"]
     out.answer(answer, text, as_json=as_json)
     return 0
+
+
+def _said(problem: Problem) -> str:
+    return f"{problem.key}: {problem.message}" if problem.key else problem.message

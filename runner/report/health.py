@@ -71,6 +71,16 @@ def _jobs(settings: Settings) -> Iterator[Verdict]:
     jobs = list_jobs(Path(directory))
     broken = [job for job in jobs if job.problem is not None]
     yield from (_mistake("self.job", job.problem) for job in jobs if job.problem is not None)
+    there = {job.name for job in jobs}
+    for row in settings.schedule:
+        if row.job not in there:
+            yield _says(
+                "self.job",
+                State.FAIL,
+                f"{directory}/{row.job}.toml",
+                "is not there, and [[schedule]] names it",
+                remedy="write it, or correct the name",
+            )
     state = State.PASS if jobs else State.WARN
     count = f"{len(jobs) - len(broken)} of {len(jobs)} readable"
     yield _says("self.jobs", state, directory, count, remedy="" if jobs else "write a job file")

@@ -1,5 +1,6 @@
 """Loading a job: by its exact name, and with each mistake named by file, line, key and what to do."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -256,3 +257,29 @@ def test_a_problem_is_rendered_with_what_is_known() -> None:
     assert Problem("f", 1, "k", "m", "r").to_json() == {
         "file": "f", "line": 1, "key": "k", "message": "m", "remedy": "r",
     }  # fmt: skip
+
+
+def test_what_is_no_file_is_named_and_waits_for_nobody(tmp_path: Path) -> None:
+    """A pipe, a directory, a link to nowhere: each is one broken job, and the others are listed."""
+    write(tmp_path, JOB)
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "room.toml").mkdir()
+    (tmp_path / "link.toml").symlink_to("/nowhere")
+    told = {line.name: line.problem and line.problem.message for line in list_jobs(tmp_path)}
+    assert told == {
+        "night": None,
+        "pipe": "is no regular file",
+        "room": "is a directory",
+        "link": "no such file or directory",
+    }
+    for name in ("pipe", "room", "link"):
+        with pytest.raises(ConfigError, match=str(told[name])):
+            load_job(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", ["night.toml", "jobs/night.toml", "/etc/runner/jobs/night.toml"])
+def test_a_file_name_is_answered_with_the_job_s(tmp_path: Path, name: str) -> None:
+    """Whoever types a path meant the job that lies there."""
+    write(tmp_path, JOB)
+    with pytest.raises(ConfigError, match=r"letters, digits, .* → write night"):
+        load_job(tmp_path, name)

@@ -10,7 +10,7 @@ import pytest
 from runner import entry
 from runner.journal import Journal
 from runner.schedule.process import alone
-from tests.runner.test_cli import RUNNER, Cli
+from tests.runner.test_cli import JOB, RUNNER, Cli
 
 
 @pytest.fixture
@@ -89,6 +89,7 @@ def test_doctor_tells_whether_anything_fires(cli: Cli) -> None:
         (row,) = [check for check in checks if check["id"] == "self.schedule"]
         return row["state"], row["found"]
 
+    (cli.jobs / "a.toml").write_text(JOB)
     assert said() == ("warn", "no daemon runs, so nothing fires")
     held = alone(cli.state)
     try:
@@ -150,3 +151,30 @@ def test_status_tells_its_times_in_the_zone_of_the_configuration(cli: Cli) -> No
             cli("status")[1].partition("Drained since ")[2][:16], "%Y-%m-%d %H:%M"
         ).replace(tzinfo=UTC)
     assert said["Asia/Tokyo"] - said["UTC"] == timedelta(hours=9)
+
+
+def test_a_schedule_of_a_job_that_is_not_there_is_a_fault(cli: Cli) -> None:
+    """A misspelt name would be found at midnight."""
+    cli.config.write_text(
+        cli.config.read_text() + '[[schedule]]\njob = "nihgt"\ncron = "0 0 * * *"\n'
+    )
+    checks = {one["id"]: one for one in cli.json("doctor", code=3)["checks"]}
+    assert checks["self.job"]["found"] == "is not there, and [[schedule]] names it"
+    assert checks["self.job"]["subject"].endswith("/nihgt.toml")
+
+
+def test_history_of_a_job_that_is_not_there_says_so(cli: Cli) -> None:
+    """No run yet, and no run ever, are two answers; neither is an error."""
+    (cli.jobs / "a.toml").write_text(JOB)
+    assert cli("history", "a")[1] == "no run of `a` yet\n"
+    assert cli("history", "aa")[:2] == (
+        0,
+        "no run of `aa`, and no such job: runner list shows the jobs there are\n",
+    )
+    assert cli.json("history", "aa") == {"runs": []}
+
+
+def test_a_state_directory_that_is_a_file_is_called_one(cli: Cli) -> None:
+    """Root is not told to run as root."""
+    cli.state.write_text("")
+    assert f"({cli.state} is a file)" in cli.error("history")["message"]
