@@ -1,6 +1,5 @@
 """What every verb is asked with: --json, --config, and where these lead. Knows no verb."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -33,12 +32,11 @@ class Place:
     zone: tzinfo
 
     def journal(self) -> Journal:
-        """The journal, for reading. Raises JournalError.
+        """The journal, for reading. Raises JournalError, and NotOwner for all but its owner.
 
         Root reads as the owner: SQLite may have to make files beside the database.
         """
-        if os.geteuid() == 0:
-            who.become_owner(self.state_dir)
+        who.become_owner(self.state_dir)
         return Journal.open(self.state_dir, read_only=True, zone=self.zone)
 
 

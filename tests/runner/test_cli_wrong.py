@@ -178,3 +178,12 @@ def test_a_state_directory_that_is_a_file_is_called_one(cli: Cli) -> None:
     """Root is not told to run as root."""
     cli.state.write_text("")
     assert f"({cli.state} is a file)" in cli.error("history")["message"]
+
+
+def test_a_journal_of_somebody_else_is_said_to_be_that(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instead of what SQLite thinks of its files."""
+    cli.state.mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: 65533)
+    assert "belongs to" in cli.error("alerts", "list")["message"]
