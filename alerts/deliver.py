@@ -4,6 +4,7 @@ At least once: a row is marked sent only after a channel took it, and a crash in
 again under the same id. Nothing here waits for a later try: when that is due is written to the row.
 """
 
+import math
 import re
 import time
 from collections import defaultdict
@@ -61,10 +62,14 @@ class Teller(Protocol):
 
 @dataclass(slots=True)
 class Delivered:
-    """What came of one pass: ids of rows, and what could not be written down about them."""
+    """What came of one pass: ids of rows, and what could not be written down about them.
+
+    `forgotten` are those that were told, and of which that could not be written down.
+    """
 
     sent: list[int] = field(default_factory=list)
     failed: list[int] = field(default_factory=list)
+    forgotten: list[int] = field(default_factory=list)
     unmarked: list[str] = field(default_factory=list)
 
 
@@ -84,7 +89,7 @@ def deliver_all(
     """
     done = Delivered()
     asking = _Pass(channels, within)
-    for batch in _batches([row for row in rows if row.sent_at is None and row.next_at <= now()]):
+    for batch in _batches([row for row in rows if row.sent_at is None and is_due(row, now())]):
         asking.tell(batch)
         for row in batch:
             note, delay = asking.result(row)
@@ -97,7 +102,16 @@ def deliver_all(
                     done.failed.append(row.id)
             except Exception as error:  # noqa: BLE001 - a full disk must not keep the other rows back
                 done.unmarked.append(scrub(f"alert {row.key}: {type(error).__name__}: {error}"))
+                if delay is None:
+                    done.forgotten.append(row.id)
     return done
+
+
+def is_due(row: Row, now: float) -> bool:
+    """Whether a row is to be tried. No try is put off for longer than SURPLUS: what seems to be was
+    put off by a clock that has been set back since.
+    """
+    return not now < row.next_at <= now + SURPLUS
 
 
 def alert_of(row: Row) -> Alert:
@@ -205,9 +219,14 @@ def _later(row: Row, refused: Sequence[tuple[Teller, DeliveryError]]) -> tuple[s
     if maybe:
         said += f"; {_MAYBE.format(maybe, COPIES)}"
     if waits := [error.retry_after for error in errors if error.retry_after is not None]:
-        return said, max(waits)
+        return said, _sane(max(waits))
     if uncertain and maybe >= COPIES:
         return said, SURPLUS
     if all(error.permanent for error in errors):
         return said, SLOW
     return said, PACE[min(row.tries, len(PACE) - 1)]
+
+
+def _sane(wait: float) -> float:
+    """A wait that the far side asked for: whatever stands in between may ask for years, or for NaN."""
+    return min(max(wait, 1.0), SURPLUS) if math.isfinite(wait) else PACE[0]

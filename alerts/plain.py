@@ -28,6 +28,7 @@ Tell = Callable[["str | DeliveryError"], None]
 TELEGRAM: Final = "https://api.telegram.org"
 PLACEHOLDER: Final = "none"  # what the unit files set for a credential whose file is missing
 _KINDS = ("telegram", "file", "command")
+_FOR_EVER = 1e9  # seconds; nobody asks for so many, and a number of 400 digits is no float
 _MOST = 64 * 1024  # bytes read of an answer; a real one has under 8 KiB
 
 
@@ -140,7 +141,7 @@ def refusal(status: int, said: str, parameters: Mapping[str, Any]) -> DeliveryEr
     Causes that only a person can mend: https://core.telegram.org/bots/api#making-requests
     """
     said = f"{status}: {said}" if said else f"{status}"
-    if isinstance(wait := parameters.get("retry_after"), int | float):
+    if isinstance(wait := parameters.get("retry_after"), int | float) and abs(wait) < _FOR_EVER:
         return DeliveryError(f"Telegram asks to wait {wait:g} s", retry_after=float(wait))
     if status in {401, 404}:
         return DeliveryError(f"token refused ({said}); is it the right one, and api_base too?")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections.abc import Sequence
 
-from alerts.message import Alert, DeliveryError
+from alerts.message import Alert, DeliveryError, clean, clip
 
 
 def hand_over(command: Sequence[str], alert: Alert, within: float) -> str:
@@ -17,9 +17,9 @@ def hand_over(command: Sequence[str], alert: Alert, within: float) -> str:
     Its output is not kept: a mailer that fails may print its password. Raises DeliveryError.
     """
     told = {
-        "RUNNER_ALERT_KEY": alert.key,
-        "RUNNER_ALERT_KIND": alert.kind,
-        "RUNNER_ALERT_FIRST_LINE": alert.first_line,
+        "RUNNER_ALERT_KEY": clip(clean(alert.key)),
+        "RUNNER_ALERT_KIND": clip(clean(alert.kind)),
+        "RUNNER_ALERT_FIRST_LINE": clip(clean(alert.first_line)),
     }
     name = command[0]
     try:

@@ -15,6 +15,7 @@ from alerts.message import Alert, DeliveryError, stamped
 from runner import words
 from runner.journal import Journal, OutboxRow
 from runner.recovery.files import alone
+from runner.recovery.told import Told
 
 WITHIN_S = 20.0
 
@@ -51,12 +52,14 @@ def flush(
 
     Where another process is at it already, this one leaves it the work.
     """
+    told, at = Told(state_dir), time.clock_gettime(time.CLOCK_BOOTTIME)
     with alone(state_dir) as ours:
         if not ours:
             unsent = len(journal.outbox(unsent=True))
             return Flushed(unsent=unsent, errors=("another process is delivering",))
-        rows = journal.outbox(unsent=True)
-        due = [replace(row, next_at=0.0) for row in rows] if at_once else rows
+        # On a full disk nobody can write down that a row was told: it is remembered elsewhere.
+        rows = {row.id: row for row in journal.outbox(unsent=True) if told.due(_mark(row), at)}
+        due = [replace(row, next_at=0.0) for row in rows.values()] if at_once else rows.values()
         done = deliver_all(
             due,
             channels,
@@ -65,9 +68,18 @@ def flush(
             now=now,
             within=WITHIN_S,
         )
+        for row_id in done.forgotten:
+            told.note(_mark(rows[row_id]), at, "; ".join(done.unmarked))
+        for row_id in done.sent:
+            told.forget(_mark(rows[row_id]))
         left = journal.outbox(unsent=True)
     errors = [row.last_error for row in left if row.last_error] + done.unmarked
     return Flushed(len(done.sent), len(done.failed), len(left), tuple(dict.fromkeys(errors)))
+
+
+def _mark(row: OutboxRow) -> str:
+    """What a row is called where it cannot be marked in the journal."""
+    return f"outbox:{row.id}:{row.key}"
 
 
 def try_all(

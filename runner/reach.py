@@ -13,6 +13,7 @@ from runner.journal import Journal
 
 FRESH_S = 7 * 24 * 3600.0
 """A delivery proves the path for this long, in seconds."""
+_CLOCKS_DIFFER_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +40,8 @@ def reach(journal: Journal, channels: Sequence[Channel], *, live: bool) -> Reach
     if last is None:
         return Reach(False, f"no delivery over {kinds} was ever proven")
     age = time.time() - last
-    said = f"the last proven delivery over {kinds} was {words.duration(age)} ago"
+    if age < -_CLOCKS_DIFFER_S:
+        why = "was at a time that is still to come: the clock was set back since"
+        return Reach(False, f"the last proven delivery over {kinds} {why}")
+    said = f"the last proven delivery over {kinds} was {words.duration(max(0.0, age))} ago"
     return Reach(age < FRESH_S, said)

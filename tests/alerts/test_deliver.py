@@ -117,6 +117,40 @@ def test_a_wait_that_telegram_asks_for_is_kept() -> None:
     assert outbox.row().next_at == outbox.now + 12966
 
 
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        (float("nan"), PACE[0]),
+        (float("inf"), PACE[0]),
+        (1e9, SURPLUS),
+        (0.0, 1.0),
+        (-30.0, 1.0),
+    ],
+)
+def test_a_wait_that_nobody_can_mean_is_not_kept(asked: float, kept: float) -> None:
+    """A captive portal may answer anything; an alert is never put off for years."""
+    outbox, channel = Outbox(FakeRow()), FakeChannel()
+    channel.errors = [DeliveryError("flood", retry_after=asked)]
+    outbox.deliver(channel)
+    assert outbox.row().next_at == outbox.now + kept
+
+
+def test_a_clock_that_was_set_back_does_not_put_an_alert_off() -> None:
+    """The battery said 2031 when the first try failed; now it is 2026 again."""
+    outbox, channel = Outbox(FakeRow()), FakeChannel()
+    outbox.now = 5 * 365 * 86400.0
+    channel.errors = [DeliveryError("no connection")]
+    outbox.deliver(channel)
+    outbox.now = 1000.0
+    assert outbox.deliver(channel).sent == [1]
+
+
+def test_the_longest_wait_of_ours_is_kept() -> None:
+    """A surplus copy waits a day, and a day is what the clock may have been set back by."""
+    outbox, channel = Outbox(FakeRow(next_at=1000.0 + SURPLUS)), FakeChannel()
+    assert outbox.deliver(channel) == Delivered()
+
+
 def test_what_only_a_person_can_mend_is_tried_slowly() -> None:
     """A blocked bot is no reason to ask every minute, nor to lose the alert."""
     outbox, channel = Outbox(FakeRow()), FakeChannel()
@@ -287,5 +321,6 @@ def test_a_full_disk_does_not_keep_alerts_back() -> None:
     done = deliver_all(outbox.rows.values(), [channel], mark_sent=full, mark_failed=outbox.failed)
     assert len(channel.texts) == 2
     assert done.sent == []
+    assert done.forgotten == [1, 2]
     assert len(done.unmarked) == 2
     assert "No space left" in done.unmarked[0]

@@ -111,6 +111,18 @@ def test_a_command_gets_the_text_and_what_it_is_about(tmp_path: Path) -> None:
     assert out.read_text() == "refused run-1:refused\nSERVING, never touched\ndraft.gguf is gone"
 
 
+@pytest.mark.parametrize("name", ["a\0b", "\ud800", "x" * 200_000])
+def test_a_name_that_no_environment_can_carry_is_told(tmp_path: Path, name: str) -> None:
+    """It is cleaned and cut as the text is: the alert goes out, and is not "an error of Popen"."""
+    told = tmp_path / "told"
+    channel = Command(
+        command=("/bin/sh", "-c", f'cat > {told}; test -n "$RUNNER_ALERT_FIRST_LINE"')
+    )
+    alert = Alert(key=f"key {name}", first_line=f"{name} is gone", kind="broken")
+    assert channel.deliver(alert) == "/bin/sh took it"
+    assert told.stat().st_size > 0
+
+
 def test_recovery_runs_the_same_command(tmp_path: Path) -> None:
     """A mailer may be the only way to a person, also in the night of a broken upgrade."""
     path = tmp_path / "mail"
