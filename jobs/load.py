@@ -57,7 +57,7 @@ def _line(jobs_dir: Path, name: str) -> JobLine:
     try:
         with open_plain(path) as stream:
             question = tomllib.load(stream).get("question")
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         try:
             read(path, shown=shown(path))
         except ConfigError as error:

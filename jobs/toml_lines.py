@@ -76,10 +76,17 @@ def parse(raw: bytes, *, file: str) -> Document:
         line = raw.count(b"\n", 0, error.start) + 1
         problem = Problem(file, line, "", "is not UTF-8 text", "save it as UTF-8")
         raise ConfigError(problem) from None
+    if text.startswith("\ufeff"):
+        remedy = "save it as UTF-8 without one"
+        raise ConfigError(Problem(file, 1, "", "begins with a byte order mark", remedy))
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_syntax(str(error), text, file)) from None
+    except RecursionError:
+        raise ConfigError(
+            Problem(file, None, "", "is nested too deeply", "write it flat")
+        ) from None
     return Document(file, values, dict(_scan(text)))
 
 

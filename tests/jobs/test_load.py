@@ -283,3 +283,23 @@ def test_a_file_name_is_answered_with_the_job_s(tmp_path: Path, name: str) -> No
     write(tmp_path, JOB)
     with pytest.raises(ConfigError, match=r"letters, digits, .* → write night"):
         load_job(tmp_path, name)
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (b"a = " + b"[" * 5000 + b"]" * 5000, "is nested too deeply"),
+        (b"\xef\xbb\xbf" + JOB.encode(), "begins with a byte order mark"),
+    ],
+)
+def test_a_file_that_breaks_the_reader_stops_no_other(
+    tmp_path: Path, raw: bytes, message: str
+) -> None:
+    """Neither the list of the others nor the daemon that reads it."""
+    write(tmp_path, JOB)
+    (tmp_path / "odd.toml").write_bytes(raw)
+    listed = {line.name: line for line in list_jobs(tmp_path)}
+    assert listed["night"].problem is None
+    assert message in render(listed["odd"].problem or Problem("", None, "", ""))
+    with pytest.raises(ConfigError, match=message):
+        load_job(tmp_path, "odd")
