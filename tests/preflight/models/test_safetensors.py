@@ -173,6 +173,7 @@ def test_a_header_that_cannot_be_read_is_unknown(fault: str) -> None:
         fake.tensors[bad] = said
         verdict = ask(fake, path)
         assert verdict.state is State.UNKNOWN, verdict.message()
+        assert "cannot be read: no answer" in verdict.found
         check = SafetensorsWhole(path=path, owner="production")
         assert look([check], fake, accept={"file.safetensors": "I know"}).passed is None
 

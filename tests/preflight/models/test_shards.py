@@ -83,7 +83,9 @@ def test_a_renamed_shard_is_recognised(box: LinuxBox, tmp_path: Path) -> None:
     """Under another name the server cannot derive the rest of the set."""
     first, *_ = write_shards(tmp_path, "big", 3)
     renamed = first.rename(tmp_path / "mine.gguf")
-    assert "is shard 1 of 3 under another name" in shards(box, renamed).found
+    verdict = shards(box, renamed)
+    assert verdict.state is State.FAIL
+    assert "is shard 1 of 3 under another name" in verdict.found
 
 
 def test_a_shard_of_another_set_is_recognised(box: LinuxBox, tmp_path: Path) -> None:
@@ -120,14 +122,18 @@ def test_an_empty_shard_is_told_by_its_name(box: LinuxBox, tmp_path: Path) -> No
     """All are there, and one of them is nothing."""
     first, second, _ = write_shards(tmp_path, "big", 3)
     second.write_bytes(b"")
-    assert "big-00002-of-00003.gguf is empty" in shards(box, first).found
+    verdict = shards(box, first)
+    assert verdict.state is State.FAIL
+    assert "big-00002-of-00003.gguf is empty" in verdict.found
 
 
 def test_a_cut_shard_is_told_by_its_name(box: LinuxBox, tmp_path: Path) -> None:
     """Each shard's own header says how long it has to be."""
     first, second, _ = write_shards(tmp_path, "big", 3)
     second.write_bytes(second.read_bytes()[:-8])
-    assert "big-00002-of-00003.gguf is short by 8 bytes" in shards(box, first).found
+    verdict = shards(box, first)
+    assert verdict.state is State.FAIL
+    assert "big-00002-of-00003.gguf is short by 8 bytes" in verdict.found
 
 
 def test_metadata_of_the_wrong_type_is_no_crash() -> None:
@@ -171,7 +177,9 @@ def test_shards_that_disagree_on_their_number_of_tensors_are_mixed(
     first, second, _ = write_shards(tmp_path, "big", 3)
     keys = {"split.no": 1, "split.count": 3, "split.tensors.count": 40}
     second.write_bytes(gguf(keys, {"blk.1.weight": 16}))
-    assert "the shards disagree on how many tensors there are: 3, 40" in shards(box, first).found
+    verdict = shards(box, first)
+    assert verdict.state is State.FAIL
+    assert "the shards disagree on how many tensors there are: 3, 40" in verdict.found
 
 
 def test_a_set_that_cannot_be_put_together_is_unknown() -> None:
@@ -185,6 +193,26 @@ def test_a_set_that_cannot_be_put_together_is_unknown() -> None:
     verdict = shards(box, path)
     assert verdict.state is State.UNKNOWN
     assert "Input/output error" in verdict.found
+
+
+def test_a_header_that_gives_no_answer_may_be_one_of_many() -> None:
+    """The name says nothing of shards, and the file cannot say it."""
+    box = FakeBox().has(a_file("/m/model.gguf"))
+    box.headers["/m/model.gguf"] = GgufFact("/m/model.gguf", fault=TIMEOUT, said="no answer")
+    verdict = shards(box, "/m/model.gguf")
+    assert verdict.state is State.UNKNOWN
+    assert verdict.found == "its header does not say: no answer (timeout)"
+
+
+@pytest.mark.parametrize(("owner", "state"), [("job", State.FAIL), ("production", State.WARN)])
+def test_shards_that_only_production_may_read_are_its_own_business(
+    owner: str, state: State
+) -> None:
+    """They are there, and the user that has to read them is another one."""
+    path, other = "/m/big-00001-of-00002.gguf", "/m/big-00002-of-00002.gguf"
+    box = FakeBox().has(*(a_file(one, read_fault="EACCES") for one in (path, other)))
+    check = Shards.model_validate({"path": path, "owner": owner})
+    assert look([check], box).verdicts[0].state is state
 
 
 def test_an_odd_shard_is_a_warning_and_the_others_are_looked_at(
