@@ -155,8 +155,18 @@ def open_obligation(
     me = proc.ident(os.getpid())
     try:
         memory = StateFile(state_dir)
-        who = me.to_json() if me else None
-        memory.begin({"run": run, "phase": "armed", "who": who, "lock_name": lock_name})
+        memory.begin(
+            {
+                "run": run,
+                "phase": "armed",
+                "who": me.to_json() if me else None,
+                # for the day when the recovery file and its copy cannot be read
+                "lock_name": lock_name,
+                "job": job,
+                "tell": tell,
+                "timezone": timezone,
+            }
+        )
         recipe.write(state_dir, owed)
     except OSError as error:
         raise NotArmed(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
 from preflight.box import TIMEOUT
 from preflight.linux.files import LinuxFiles
@@ -30,21 +29,12 @@ class Absent:
         self._hangs = any(fact.fault == TIMEOUT for fact in facts)
         return [fact.path for fact in facts if fact.fault in _NOT_THERE]
 
-    def __enter__(self) -> Self:
-        """The child is started with the first question."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """End the child."""
+    def close(self) -> None:
+        """End the child; the next question starts another one."""
         self._files.close()
 
 
 def absent(paths: Sequence[str]) -> list[str]:
     """Those of some files that are certainly not there."""
-    with Absent() as looking:
+    with contextlib.closing(Absent()) as looking:
         return looking.of(paths)

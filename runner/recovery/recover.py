@@ -87,21 +87,29 @@ def _let_go(state_dir: Path, run: str) -> bool:
 
 
 def _unreadable(state_dir: Path, error: Unreadable) -> Owed:
+    """Every service as it was last seen serving; run, job and channels as the state has them."""
     try:
         since = int(os.stat(state_dir / recipe.NAME).st_mtime)
     except OSError:
         since = 0
     services = list(recipe.last_good(state_dir).values())
     known = state.read(state_dir)
-    run, name = known.get("run"), known.get("lock_name")
+
+    def word(name: str, otherwise: str) -> str:
+        said = known.get(name)
+        return said if isinstance(said, str) else otherwise
+
+    channels = known.get("tell")
     return Owed(
-        run=run if isinstance(run, str) else f"unreadable-{since}",
-        job=f"a job that is not known ({error})",
+        run=word("run", f"unreadable-{since}"),
+        job=word("job", f"a job that is not known ({error})"),
         boot="",
         since="",
-        lock_name=name if isinstance(name, str) else lock.BOX,
+        lock_name=word("lock_name", lock.BOX),
         services=services,
         stops=[one.name for one in services],
+        tell=channels if isinstance(channels, list) else [],
+        timezone=word("timezone", "UTC"),
     )
 
 

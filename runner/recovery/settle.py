@@ -26,6 +26,11 @@ LONGEST_BACK_OFF_S = 60.0
 TOLD_EARLY_S = 60.0
 """A start that takes this long to fail is told before the next one is tried."""
 
+_UNREADABLE = (
+    "its recovery file could not be read, nor its copy:"
+    " each service was brought back as it was last seen serving"
+)
+
 Json = dict[str, Any]
 
 
@@ -81,8 +86,7 @@ class _Settling:
     def told(self, rounds: int | None) -> Recovered:
         """End the leftovers, restore until all serves or the rounds are over, tell."""
         try:
-            with self._absent:
-                return self._told(rounds)
+            return self._told(rounds)
         finally:
             self._apart.finish()
             if self._memory is not None:
@@ -92,6 +96,8 @@ class _Settling:
         phase = self._known.get("phase")
         self._say("recovering", run=self._owed.run, phase=phase)
         self._notes = end_leftovers(self._owed, self._known, self._clock)
+        if not self._owed.boot:
+            self._notes.append(_UNREADABLE)
         if phase == "armed":
             return self._never_stopped()
         number = 0
@@ -228,7 +234,12 @@ class _Settling:
 
     def _back_off(self, number: int) -> None:
         """Wait longer after each round, but not when what kept a service down has changed."""
-        within = min(2.0**number, LONGEST_BACK_OFF_S)
+        try:
+            self._wait_for_change(min(2.0**number, LONGEST_BACK_OFF_S))
+        finally:
+            self._absent.close()
+
+    def _wait_for_change(self, within: float) -> None:
         before = self._obstacles()
 
         def changed() -> bool | None:

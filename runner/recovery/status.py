@@ -28,27 +28,32 @@ _PATIENCE_S = 10.0
 _SHOWN_S = 7 * 24 * 3600.0
 
 
-def _service(one: Recipe) -> Json:
-    """One service as it answers now; asks for no completion, so it wakes and loads nothing."""
+def _service(one: Recipe, past: Json) -> Json:
+    """One service as it answers now; asks for no completion, so it wakes and loads nothing.
+
+    `past` is what the state says of its stop: one that is down is so since then, as far as we know.
+    """
     look = probe.health(one.probe, within=_PATIENCE_S)
     who = probe.identity(one.probe, within=_PATIENCE_S) if look.serving else look
-    differs = differences(one.identity.get("said") or {}, who.identity)
-    why = "; ".join(differs or ()) or who.why or look.why
+    answers = who.state in {"serving", "wrong", "locked"}
+    differs = differences(one.identity.get("said") or {}, who.identity) if answers else None
+    why = "; ".join(differs or ()) or who.why or look.why or look.state
     try:
         heads = sorted(head.pid for head in driver(one).standing().heads)
     except (KeyError, TypeError, ValueError) as error:  # a recipe of another version
         heads, why = [], why or f"its recipe cannot be read: {error!r}"
     started = proc.started_at(heads[0]) if heads else None
     state, identity = "down", "unknown"
-    if who.state in {"serving", "wrong", "locked"}:
+    if answers:
         other = bool(differs) or who.state != "serving"
         state = "degraded" if other else "serving"
         identity = "different" if other else "same" if differs is not None else "unknown"
+    since = past.get("stopped") if state == "down" else started
     return {
         "name": one.name,
         "state": state,
         "identity": identity,
-        "since": at_epoch(started) if started else None,
+        "since": at_epoch(since) if since else None,
         "pids": heads,
         "said": who.identity,
         "why": "" if state == "serving" else why,
@@ -71,9 +76,12 @@ def status(state_dir: Path) -> Json:
     except Unreadable as error:
         owed, note = None, f"what is owed cannot be read: {error}"
         unread = {"run": known.get("run"), "job": None, "since": None, "phase": known.get("phase")}
-    services = [_service(one) for one in _remembered(state_dir, owed)]
+    past = known.get("services") if owed and known.get("run") == owed.run else None
+    services = [
+        _service(one, (past or {}).get(one.name) or {}) for one in _remembered(state_dir, owed)
+    ]
     whole = production(services)
-    whole["since"] = max((one["since"] for one in services if one["since"]), default=None)
+    whole["since"] = max((one["since"] for one in services if _decides(one, whole)), default=None)
     holder = lock.holder(state_dir)
     known = known if owed else {}
     said: Json = {
@@ -90,6 +98,11 @@ def status(state_dir: Path) -> Json:
     told = _from_journal(state_dir)
     notes = [one for one in (note, told.pop("note", ""), _past_the_journal(state_dir)) if one]
     return said | told | {"note": "; ".join(notes)}
+
+
+def _decides(one: Json, whole: Json) -> bool:
+    """Whether production is as it is because of this service."""
+    return bool(one["since"]) and one["state"] == whole["state"]
 
 
 def _next(state_dir: Path) -> Json | None:

@@ -77,7 +77,7 @@ def alert(
     owed: Owed, known: Json, whole: Json, *, notes: list[str], scale: Scale, shutdown: bool = False
 ) -> Alert:
     """What a person is told of a dead run."""
-    phase = known.get("died") or known.get("phase")
+    phase = known["died"] if "died" in known else known.get("phase")
     first = first_line(owed, phase, whole, shutdown=shutdown)
     lines = [f"the run died while {_doing(phase)}; run {owed.run}"]
     lines += [f"{one['name']}: {one['why']}" for one in whole["services"] if one["why"]]

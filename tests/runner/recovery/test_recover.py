@@ -145,14 +145,29 @@ def test_a_damaged_recovery_file_is_read_from_its_copy(site: Site, damage: bytes
 
 
 def test_with_both_files_damaged_the_last_known_good_is_restored(site: Site) -> None:
-    """The debt is certain, only its text is lost."""
+    """The debt is certain, only its text is lost; whom to tell stands in the state, too."""
     one = site.recipe()
     recipe.remember(site.state_dir, [one])
-    site.leave(site.owed(one))
+    owed = site.owed(one)
+    site.leave(owed, job="200k-mtp", tell=owed.tell, timezone="Europe/Berlin")
     for name in (recipe.NAME, recipe.COPY):
         (site.state_dir / name).write_bytes(b"\0" * 10)
     assert recovers(site).state == "closed"
     assert site.serves(one)
+    (first,) = site.told()
+    assert first.startswith("SERVING since")
+    assert "200k-mtp INTERRUPTED" in first
+    assert "its recovery file could not be read, nor its copy" in site.alerts.read_text()
+
+
+def test_a_state_that_cannot_be_read_leaves_nothing_invented(site: Site) -> None:
+    """What the run was doing when it died is then not known, and that is said."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    (site.state_dir / state.NAME).write_bytes(os.urandom(1 << 17))
+    assert recovers(site).state == "closed"
+    assert site.serves(one)
+    assert "the run died while nobody knows what it was doing" in site.alerts.read_text()
 
 
 def test_a_debt_that_nobody_can_read_is_never_taken_for_paid(site: Site) -> None:

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
+from preflight.linux import proc
 from runner.journal import Journal
 from runner.recovery import lock, recipe, status
+from runner.recovery.drivers import driver
 from runner.recovery.told import Told
 from runner.until import RealClock
+from runner.words import at_epoch
 from tests.runner.recovery.site import Site, kill, until_says
+from tests.servers import soon
 
 Json = dict[str, Any]
 
@@ -85,6 +89,28 @@ def test_production_that_is_gone_is_down(site: Site) -> None:
     said = the_service(site)
     assert said["state"] == "down"
     assert "refused" in said["why"]
+
+
+def test_what_loads_is_down_since_it_was_stopped(site: Site) -> None:
+    """It does not answer yet: that is no difference of model, and its own age says nothing."""
+    one = site.start(site.recipe())
+    (who,) = driver(one).standing().heads
+    kill(who)
+    slow = dataclasses.replace(one, supervisor=site.process(site.standin("--load-seconds", "30")))
+    assert driver(slow).start() is None
+    stopped = 1_790_000_000.0
+    site.leave(
+        site.owed(slow), "restoring", services={"llm": {"stop_asked": True, "stopped": stopped}}
+    )
+    soon(lambda: proc.owners(site.port) or None)
+    said = status.status(site.state_dir)["production"]
+    assert said["state"] == "down"
+    assert said["since"] == at_epoch(stopped)
+    assert " was " not in said["services"][0]["why"]
+    assert said["services"][0]["why"]
+    (site.state_dir / "recovery.json").unlink()
+    recipe.remember(site.state_dir, [slow])
+    assert status.status(site.state_dir)["production"]["since"] is None
 
 
 def test_a_recipe_of_another_version_takes_nothing_away(site: Site) -> None:
