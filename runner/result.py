@@ -45,6 +45,8 @@ class Draft:
     trigger: str
     started: str
     directory: Path
+    services: int = 0
+    """How many services the configuration names, also where none was looked at."""
     found: Sequence[Found] = ()
     checks: Sequence[Check] = ()
     """What was asked before the stop; its files are recorded when the run has proven its claims."""
@@ -74,7 +76,8 @@ def production(draft: Draft, scale: Scale) -> Json:
                 found.recipe, stands, stopped=stopped, scale=scale, untouched=stopped is None
             )
         )
-    return account.production(services)
+    said = account.production(services)
+    return said | {"state": "unknown"} if draft.services and not services else said
 
 
 def _untouched(found: Found) -> Served:

@@ -93,6 +93,7 @@ class Run:
             trigger=self._slot.trigger if self._slot else trigger,
             started=tools.scale().iso(tools.clock.now()) or "",
             directory=directory,
+            services=len(tools.settings.production),
             slot=self._slot.due if self._slot else None,
             again_until=_again_until(self._slot, tools),
         )

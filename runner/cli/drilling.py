@@ -1,5 +1,7 @@
 """`runner drill`: kill a real run on purpose, and tell how long production was away."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -40,13 +42,11 @@ def drill(
         raise out.Failure(
             f"`{step}` is no step", where="--step", remedy=f"one of: {', '.join(drills.STEPS)}"
         )
-    if as_json and not yes:
-        raise out.Failure(
-            "a drill takes production down, and nobody was asked",
-            where="runner drill",
-            remedy="add --yes if you mean it",
-        )
-    if not yes and not click.confirm(_ASK.format(job=words.shown(job))):
+    from jobs.load import load_job  # noqa: PLC0415 - likewise
+
+    load_job(Path(settings.jobs_dir), job)
+    if not yes and not _agreed(job, as_json=as_json):
+        out.say("nothing was done")
         return exit_code(Outcome.SKIPPED)
     try:
         said = drills.drill(job, settings, options.config_path(config), step=step)
@@ -63,6 +63,22 @@ def drill(
     if said["broken"]:
         return exit_code(Outcome.BUG)
     return 0 if said["killed"] else int(said["exit_code"])
+
+
+def _agreed(job: str, *, as_json: bool) -> bool:
+    """Whether a person says yes. Raises Failure where there is none to ask."""
+    try:
+        if not as_json:
+            return click.confirm(_ASK.format(job=words.shown(job)))
+    except click.Abort:
+        if sys.stdin is not None and sys.stdin.isatty():
+            raise  # Ctrl-C
+        out.say("")  # the question has no end of its line
+    raise out.Failure(
+        "a drill takes production down, and nobody was asked",
+        where="runner drill",
+        remedy="add --yes if you mean it",
+    )
 
 
 def _shown(said: Json) -> list[str]:

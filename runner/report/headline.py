@@ -42,6 +42,8 @@ def standing(production: Json) -> str:
             said = f"DOWN since {words.clock(touched)}" if touched else "DOWN"
         case "down-before":
             said = "DOWN before us, never touched"
+        case "unknown":
+            said = "NOT LOOKED AT"
         case "none":
             said = "NO PRODUCTION on this box"
         case _:

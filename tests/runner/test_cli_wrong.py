@@ -187,3 +187,22 @@ def test_a_journal_of_somebody_else_is_said_to_be_that(
     cli.state.mkdir()
     monkeypatch.setattr(os, "geteuid", lambda: 65533)
     assert "belongs to" in cli.error("alerts", "list")["message"]
+
+
+def test_a_drill_asks_first_and_only_about_a_job_that_is_there(cli: Cli) -> None:
+    """Without a person to ask it does nothing, and says so."""
+    assert cli.error("drill", "nope", "--yes")["message"] == "there is no such job"
+    (cli.jobs / "a.toml").write_text(JOB)
+    for answer, code, said in (
+        ("", 2, "nobody was asked → add --yes"),
+        ("n", 4, "nothing was done"),
+    ):
+        ran = subprocess.run(
+            [RUNNER, "--config", str(cli.config), "drill", "a"],
+            input=answer,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == code
+        assert said in ran.stdout + ran.stderr

@@ -150,6 +150,10 @@ DOWN = {
             "NO PRODUCTION on this box · 200k-mtp PROVEN",
         ),
         (
+            run("skipped", 4, production={"state": "unknown", "services": []}, claims=[]),
+            "NOT LOOKED AT · 200k-mtp SKIPPED",
+        ),
+        (
             run(
                 "production down",
                 10,

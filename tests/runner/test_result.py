@@ -18,3 +18,13 @@ def test_lost_log_lines_are_counted(tmp_path: Path) -> None:
     after = to_json(draft, Ending(Outcome.PROVEN), Scale.of(clock))
     assert after["log_lost"] == before + 1
     assert any("log lines could not be written" in note for note in after["notes"])
+
+
+def test_production_that_nobody_looked_at_is_not_none(tmp_path: Path) -> None:
+    """A run that found the box busy must not say that there is no production on it."""
+    draft = Draft("r1", "night", "?", "manual", "2026-03-01T00:00:00+00:00", tmp_path)
+    scale = Scale.of(FakeClock())
+    ending = Ending(Outcome.SKIPPED, "busy")
+    assert to_json(draft, ending, scale)["production"]["state"] == "none"
+    draft.services = 1
+    assert to_json(draft, ending, scale)["production"]["state"] == "unknown"
