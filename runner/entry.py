@@ -112,7 +112,7 @@ def _state_dir(argv: Sequence[str]) -> "Path":
 
     if named := _option("--state-dir", argv):
         return Path(named)
-    return where.state_dir_of(where.find_config(_option("--config", argv)).path)
+    return where.state_dir_of(where.find_config(_option("--config", argv)).meant)
 
 
 def _option(name: str, argv: Sequence[str]) -> str | None:

@@ -42,6 +42,11 @@ class Found:
         return ", ".join(f"{place.path} ({place.rule})" for place in self.looked)
 
     @property
+    def meant(self) -> Path | None:
+        """The one in use, or the one that was asked for by name and is gone."""
+        return self.path or (self.looked[0].path if len(self.looked) == 1 else None)
+
+    @property
     def paths(self) -> str:
         """The places themselves, for programs."""
         return ", ".join(str(place.path) for place in self.looked)

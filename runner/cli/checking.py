@@ -187,11 +187,17 @@ def explain(check_id: str | None, config: str | None, *, as_json: bool) -> int:
     if one is None:
         import difflib  # noqa: PLC0415 - only for a misspelt id
 
-        close = difflib.get_close_matches(check_id, known, 1)
+        asked = check_id.lower()
+        close = difflib.get_close_matches(asked, known, 1)
+        family = [name for name in known if name.startswith(f"{asked}.")]
         raise out.Failure(
             f"there is no check `{check_id}`",
             where="runner explain",
-            remedy=f"did you mean {close[0]}?" if close else "runner explain lists them",
+            remedy=f"one of {', '.join(family)}"
+            if family
+            else f"did you mean {close[0]}?"
+            if close
+            else "runner explain lists them",
         )
     out.answer(one, [*_explained(one)], as_json=as_json)
     return 0

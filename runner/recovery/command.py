@@ -64,7 +64,7 @@ def _parser(verb: str, purpose: str) -> argparse.ArgumentParser:
 def _state_dir(given: argparse.Namespace) -> Path:
     if given.state_dir is not None:
         return Path(given.state_dir)
-    return where.state_dir_of(where.find_config(given.config).path)
+    return where.state_dir_of(where.find_config(given.config).meant)
 
 
 def _fail(message: str, *, as_json: bool, where: str = "", remedy: str = "") -> int:

@@ -206,3 +206,16 @@ def test_a_drill_asks_first_and_only_about_a_job_that_is_there(cli: Cli) -> None
         )
         assert ran.returncode == code
         assert said in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("GPU.BUDGET", "did you mean gpu.budget?"),
+        ("gpu", "one of gpu.budget, gpu.driver, gpu."),
+        ("zzz", "runner explain lists them"),
+    ],
+)
+def test_a_check_that_is_not_there_is_guessed(cli: Cli, asked: str, said: str) -> None:
+    """By its family, or by what is written nearly the same."""
+    assert cli.error("explain", asked)["remedy"].startswith(said)

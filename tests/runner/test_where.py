@@ -113,3 +113,17 @@ def test_an_unknown_timezone_falls_back_to_the_box_s_own(monkeypatch: pytest.Mon
     assert str(where.timezone({"timezone": "Mars/Olympus"})) == "Europe/Berlin"
     assert str(where.timezone({"timezone": "America/New_York"})) == "America/New_York"
     assert str(where.timezone({"timezone": "../../etc/passwd"})) == "Europe/Berlin"
+
+
+def test_the_machine_s_configuration_leads_to_its_state_also_when_it_is_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The unit that recovers names it; a clean-up of /etc must not hide what is owed."""
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+    monkeypatch.setattr(where, "_SYSTEM", tmp_path / "runner.toml")
+    found = where.find_config(tmp_path / "runner.toml")
+    assert found.path is None
+    assert where.state_dir_of(found.meant) == Path("/var/lib/runner")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RUNNER_CONFIG", raising=False)
+    assert where.find_config(None).meant is None
