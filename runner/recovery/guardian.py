@@ -30,6 +30,8 @@ CLEAR_S = 20.0
 TICK_S = 1.0
 STOPPED_S = 5.0
 """A run that somebody has stopped (SIGSTOP) for this long while it should restore is ended."""
+STOPPED_TOLD_S = 60.0
+"""Before that it may go on until its lease ends, which can be long: so long, and a person is told."""
 HELD_TOLD_S = 60.0
 UNKILLABLE_TOLD_S = 30.0
 LONGEST_BACK_OFF_S = 60.0
@@ -212,7 +214,11 @@ class Guardian:
             self._stopped_since = None
             return False
         self._stopped_since = self._stopped_since or now
-        if now - self._stopped_since < STOPPED_S:
+        stopped = now - self._stopped_since
+        if stopped >= STOPPED_TOLD_S:
+            left = self._ends_at - now if self._ends_at is not None else None
+            self._say(words.stopped(self._owed, describe(self._who.pid), left, self._scale()))
+        if stopped < STOPPED_S:
             return False
         return self._ends_at is None or state.read(self._state_dir).get("phase") == "restoring"
 

@@ -94,7 +94,7 @@ class _Settling:
 
     def _told(self, rounds: int | None) -> Recovered:
         phase = self._known.get("phase")
-        self._say("recovering", run=self._owed.run, phase=phase)
+        self._say("recovering", run=self._owed.run, phase=self._known["died"])
         self._notes = end_leftovers(self._owed, self._known, self._clock)
         if not self._owed.boot:
             self._notes.append(_UNREADABLE)

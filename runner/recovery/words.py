@@ -149,6 +149,19 @@ def held(owed: Owed, by: str, scale: Scale) -> Alert:
     )
 
 
+def stopped(owed: Owed, who: str, left: float | None, scale: Scale) -> Alert:
+    """Somebody has stopped a run (SIGSTOP, a debugger), and it keeps the box meanwhile."""
+    lease = f"; it is ended by itself in {duration(left)}" if left is not None else ""
+    return incident(
+        owed,
+        "stopped",
+        f"DOWN? · run {owed.run} was stopped by somebody, and keeps the box",
+        f"{who} does nothing any more{lease}\n"
+        "to let it go on: kill -CONT its pid; to have production back at once: kill -9 its pid",
+        scale,
+    )
+
+
 def unkillable(owed: Owed, who: str, scale: Scale) -> Alert:
     """A run that hangs in the kernel keeps the box, and nobody here can end it."""
     return incident(

@@ -13,10 +13,13 @@ from preflight.linux import proc
 from preflight.linux.proc import Ident
 from runner.journal import Journal
 from runner.recovery import cgroups, recipe, recover, state, wire
+from runner.recovery.guardian import Guardian
 from runner.recovery.recipe import Recipe
+from tests.crash.apart import prctl
 from tests.runner.recovery.site import Site, gone, kill, line, stop, until_says
 from tests.servers import soon
 
+PR_SET_CHILD_SUBREAPER = 36
 HOSTILE = (
     "trap '' TERM; env -i setsid -f /bin/sleep 120; setsid -f /bin/sleep 120; /bin/sleep 120 & wait"
 )
@@ -344,3 +347,28 @@ def test_the_port_is_stolen_and_given_back(site: Site) -> None:
     gone([guardian])
     assert site.told()[-1].startswith("SERVING since")
     assert not (site.state_dir / recipe.NAME).exists()
+
+
+def test_a_run_that_somebody_stopped_for_long_is_told(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP, or a debugger: within its lease it may go on, but nobody sleeps through it."""
+    monkeypatch.setattr("runner.recovery.guardian.STOPPED_TOLD_S", 0.2)
+    one = site.start(site.recipe())
+    run = site.act(site.owed(one, ends_at=site.clock.now() + 600), guardian=False, steps=[*DOWN])
+    until_says(run, "stopped")
+    guardian = Guardian(site.state_dir, site.run, clock=site.clock)
+    try:
+        assert not guardian._run_hangs()
+        stop(run)
+        soon(lambda: guardian._run_hangs() or site.told() or None)
+        assert not guardian._run_hangs()
+    finally:
+        guardian._tidy()
+        guardian._apart.finish()
+        prctl(PR_SET_CHILD_SUBREAPER, 0)  # this process is a guardian no more
+    assert run.poll() is None
+    (first,) = site.told()
+    assert first == f"DOWN? · run {site.run} was stopped by somebody, and keeps the box"
+    assert f"pid {run.pid} (" in site.alerts.read_text()
+    assert "it is ended by itself in 10m" in site.alerts.read_text()
