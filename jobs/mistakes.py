@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import get_args
 
 from jobs import flags
 from jobs.claims import Context, Speculation, Throughput
@@ -11,6 +13,7 @@ from jobs.servers.llamacpp import FIELD_FLAGS, REMOTE, SECRET
 from jobs.servers.llamacpp_flags import FLAGS
 from jobs.shell import launches
 from jobs.toml_lines import Key
+from preflight.rings import AnyCheck
 
 _NOT_FOR_TASKS = (
     "like", "set", "drop", "model", "mmproj", "draft", "served_model_name", "host", "port",
@@ -33,7 +36,20 @@ class Mistake:
 def mistakes(job: Job) -> tuple[Mistake, ...]:
     """All of them, in the order of the file's tables."""
     one_kind = _task(job) if job.candidate.is_task else _server(job)
-    return (*one_kind, *_claims(job))
+    return (*_accepted(job), *one_kind, *_claims(job))
+
+
+def _accepted(job: Job) -> Iterator[Mistake]:
+    """A reason given for a check that there is not accepts nothing."""
+    known = sorted({one.id for kind in get_args(get_args(AnyCheck)[0]) for one in kind.explains})
+    for name in job.accept:
+        if name not in known and not name.startswith("self."):
+            close = get_close_matches(name, known, 1)
+            yield Mistake(
+                ("accept", name),
+                "is the id of no check",
+                f"did you mean {close[0]}?" if close else "runner explain lists them",
+            )
 
 
 def table_of(kind: str | None) -> Flags:

@@ -129,6 +129,7 @@ def test_a_job_knows_nothing_it_was_not_told(tmp_path: Path) -> None:
         ("question", "version = 2\nquestion", "1: version: is 2, written for a newer runner"),
         ("question", "downtime_budget = 90\nquestion", '"90s"'),
         ("question", 'accept = { "prod.restore" = "trust me" }\nquestion', "1: accept: accepts prod.restore → what production needs"),
+        ("question", 'accept = { "gpu.bugdet" = "it is fine" }\nquestion', "1: accept.gpu.bugdet: is the id of no check → did you mean gpu.budget?"),
         ("[0.95]", "[1.5]", "10: workload.fill: should be at most 1"),
         ("[0.95]", "[0.5, 0.5]", "workload.fill: names a value twice"),
         ("port = 8081", 'port = 8081\napi_key = "sk-1"', "7: candidate.api_key: is a secret: never write it here"),
