@@ -167,7 +167,8 @@ def test_without_a_job_production_and_every_scheduled_job_are_looked_at(serving:
         "other",
         "broken",
     ]
-    assert said[-1].startswith("do first: mend its file (self.config: job broken)")
+    what = "write the question that this job answers"
+    assert said[-1] == f"do first: {what} (self.config: job broken)"
 
 
 def test_the_projector_given_as_model_is_refused_before_the_stop(

@@ -95,7 +95,9 @@ def test_without_a_module_the_kernel_has_nothing_to_write() -> None:
 
 def test_a_driver_that_does_not_tell_is_unknown() -> None:
     """AMD's files tell memory only, and are not held against it."""
-    assert ask(None).state is State.UNKNOWN
+    verdict = ask(None)
+    assert verdict.state is State.UNKNOWN
+    assert verdict.found == "the driver does not tell how it does"
     assert ask(None, reading=GpuReading((CARD,), source="amd")).state is State.PASS
 
 

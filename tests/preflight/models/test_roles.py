@@ -136,7 +136,9 @@ def test_a_draft_has_to_speak_the_models_words(words: Vocabularies, state: State
     """A few more at the end are usual; a few others are odd; many are another family."""
     box = a_box(model=of(), draft=of())
     box.vocabulary = words
-    assert ask(box, draft=DRAFT).state is state
+    verdict = ask(box, draft=DRAFT)
+    assert verdict.state is state
+    assert words.said in verdict.found
 
 
 def test_a_head_needs_no_words_of_its_own() -> None:
