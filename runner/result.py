@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from jobs.evidence import of
 from jobs.samples import Sample, decoding_tps, measured, prompt_tps
 from preflight.check import Check
 from preflight.verdict import State, Verdict
@@ -146,11 +147,18 @@ def measurements(measured_: Measured, *, contended: bool = False) -> Json:
     return {
         arm: {
             "ready_s": measured_.ready_s.get(arm),
+            "build": _build(measured_, arm),
             "contended": contended,
             "replies": [_group(group) for group in _groups(measured(measured_.samples, arm))],
         }
         for arm in arms
     }
+
+
+def _build(measured_: Measured, arm: str) -> str | None:
+    """The build that really ran, as the server said it of itself."""
+    said = [one.value for one in of(measured_.evidence, "build", arm)]
+    return str(said[-1]) if said and said[-1] else None
 
 
 def _groups(samples: Sequence[Sample]) -> list[list[Sample]]:

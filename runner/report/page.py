@@ -131,10 +131,12 @@ def _measured(measurements: Json) -> list[str]:
     for arm, said in measurements.items():
         if not isinstance(said, Mapping):
             continue
-        ready = said.get("ready_s")
-        lines.append(
-            f"  {words.shown(arm)}" + (f": ready after {words.duration(ready)}" if ready else "")
-        )
+        ready, build = said.get("ready_s"), said.get("build")
+        about = [
+            *([f"build {words.shown(build)}"] if build else []),
+            *([f"ready after {words.duration(ready)}"] if ready else []),
+        ]
+        lines.append(f"  {words.shown(arm)}" + (f": {', '.join(about)}" if about else ""))
         lines += [f"    {_replies(group)}" for group in said.get("replies") or []]
     return ["", "measured:", *lines] if lines else []
 

@@ -39,6 +39,7 @@ def test_a_new_build_runs_in_production_s_place(serving: Night, build: Path) -> 
     ran = serving.run("build")
     assert ran.code == 0, str(ran)
     assert ran.json["production"]["identity"] == "same"
+    assert ran.json["measurements"]["candidate"]["build"]  # as the server says it, not the job
     for check in ("file.exists", "host.binary"):
         assert any(build.name in verdict["subject"] for verdict in ran.check(check))
 

@@ -285,7 +285,9 @@ def test_the_page_shows_claims_with_their_first_evidence_and_hides_what_passed()
     group = {"temperature": 0.0, "fill": 0.95, "filled_tokens": 190_000, "n": 9}
     group |= {"decoding_tps": 41.23, "prompt_tps": None, "acceptance": 0.618}
     bare = {"temperature": 0.7, "fill": None, "n": 3}
-    result["measurements"] = {"candidate": {"ready_s": 1.5, "replies": [group, bare]}}
+    result["measurements"] = {
+        "candidate": {"ready_s": 1.5, "build": "b1-7e4", "replies": [group, bare]}
+    }
     result["artifacts"] = {"candidate_log": "/state/runs/r/candidate.log"}
     lines = page(result, lambda _, text: text)
     text = "\n".join(lines)
@@ -296,7 +298,7 @@ def test_the_page_shows_claims_with_their_first_evidence_and_hides_what_passed()
     assert "PASS" not in text
     assert "timings: draft_n 2" in text
     assert "and 2 more: runner show --all" in text
-    assert "  candidate: ready after 1.5s" in text
+    assert "  candidate: build b1-7e4, ready after 1.5s" in text
     assert (
         "    temperature 0, 95 % filled (190,000 tokens): decoding 41.2 tok/s, acceptance 0.62 (of 9)"
         in text
