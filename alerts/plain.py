@@ -256,7 +256,9 @@ def append(path: str, entry: str) -> str:
     try:
         file = os.open(path, flags, 0o640)
         try:
-            if os.write(file, raw) != len(raw):
+            if (written := os.write(file, raw)) != len(raw):
+                with contextlib.suppress(OSError):  # half a line would spoil the next one
+                    os.ftruncate(file, os.fstat(file).st_size - written)
                 raise DeliveryError(f"{path}: written in part, the disk is full")
             if stat.S_ISREG(os.fstat(file).st_mode):
                 os.fsync(file)

@@ -53,6 +53,7 @@ REFUSALS = {
     "bad-gateway": Reply(502, b"<html>502 Bad Gateway</html>"),
     "portal": Reply(200, HTML),
     "empty-object": Reply(200, b"{}"),
+    "ok-but-500": Reply(500, b'{"ok": true, "result": {"message_id": 1}}'),
 }
 """Replies by name. Besides: ok, migrate (to NEW_CHAT), hang, drop and drip, which deliver nothing
 or, in the case of hang and drip, take the message and never say so."""

@@ -324,3 +324,21 @@ def test_a_full_disk_does_not_keep_alerts_back() -> None:
     assert done.forgotten == [1, 2]
     assert len(done.unmarked) == 2
     assert "No space left" in done.unmarked[0]
+
+
+def test_the_pace_is_that_of_the_channel_that_may_still_take_it() -> None:
+    """One bot is blocked, the other had no connection: a person can be told within seconds."""
+    outbox = Outbox(FakeRow())
+    blocked = FakeChannel(errors=[DeliveryError("blocked", permanent=True)])
+    offline = FakeChannel(kind="command", errors=[DeliveryError("no connection")])
+    outbox.deliver(blocked, offline)
+    assert outbox.row().next_at == outbox.now + PACE[0]
+
+
+def test_a_file_on_the_box_does_not_set_the_pace() -> None:
+    """The phone decides: a full disk would ask a blocked bot every few seconds."""
+    outbox = Outbox(FakeRow())
+    blocked = FakeChannel(errors=[DeliveryError("blocked", permanent=True)])
+    file = FakeChannel(kind="file", far=False, errors=[DeliveryError("the disk is full")])
+    outbox.deliver(blocked, file)
+    assert outbox.row().next_at == outbox.now + SLOW

@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import resource
 import sys
 import threading
 import time
@@ -165,3 +166,18 @@ def test_a_command_that_is_not_there_is_named() -> None:
     with pytest.raises(DeliveryError, match="/no/such/mailer: No such file") as caught:
         Command(command=("/no/such/mailer",)).deliver(ALERT)
     assert caught.value.permanent
+
+
+def test_half_an_alert_is_none(tmp_path: Path) -> None:
+    """A disk that fills up within a line: nothing of it stays, or it would spoil the next one."""
+    path = tmp_path / "alerts"
+    File(path=str(path), format="json").deliver(ALERT)
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, hard))
+    try:
+        with pytest.raises(DeliveryError, match="written in part, the disk is full"):
+            File(path=str(path), format="json").deliver(ALERT)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_bytes() == before

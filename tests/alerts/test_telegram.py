@@ -94,6 +94,7 @@ ANSWERS = [
     ("flood", False, 37.0, False, "wait 37 s"),
     ("bad-gateway", False, None, False, "a fault|not from the Bot API"),
     ("portal", False, None, False, "not from the Bot API"),
+    ("ok-but-500", False, None, False, "a fault|not from the Bot API"),
     ("drop", False, None, True, "disconnected|closed connection"),
 ]
 

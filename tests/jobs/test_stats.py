@@ -215,3 +215,8 @@ def test_the_short_ways_say_what_the_long_ones_say(count: int) -> None:
     below = sum(counts[: normal + 1]) / sum(counts)
     assert below == pytest.approx(0.025, abs=0.0002)
     assert stats._rank(count, count, 0.025) == pytest.approx(normal, abs=1)
+
+
+def test_really_slower_but_negligible_is_even() -> None:
+    """The other way round as well."""
+    assert compare(spread(57.4, 0.01, 7), spread(59.1, 0.01, 7)).verdict == "even"

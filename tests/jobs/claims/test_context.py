@@ -112,3 +112,10 @@ def test_the_other_arm_proves_nothing() -> None:
 def test_the_claim_in_words() -> None:
     """For a plan."""
     assert CLAIM.wanted == ("at least 200000 tokens for one request, of which 180000 filled (90 %)")
+
+
+def test_a_slot_that_is_smaller_than_the_whole_refutes() -> None:
+    """The page of the server says 200,192; what one request may use says less."""
+    found = judge(PROPS, evidence("slot.n_ctx", 50_048, source="GET /slots"))
+    assert found.state is ClaimState.REFUTED
+    assert "context 50,048, wanted 200,000 (GET /slots)" in found.said

@@ -10,7 +10,7 @@ from jobs.claims import ClaimState, Judged, Speculation
 from jobs.evidence import Evidence
 from jobs.samples import Sample
 from jobs.servers import LlamaCpp
-from tests.jobs.claims.cases import N_MAX, POSITION, STATISTICS, counters, evidence, reply
+from tests.jobs.claims.cases import N_MAX, POSITION, STATISTICS, STEPS, counters, evidence, reply
 
 MTP = Speculation(type="draft-mtp", acceptance_at_least=0.55)
 REPLIES = [reply(112, 94), reply(111, 93), reply(112, 94)]
@@ -226,3 +226,28 @@ def test_a_judgement_is_plain_json() -> None:
     assert list(said) == ["kind", "state", "said", "wanted", "found", "numbers", "evidence"]
     drafted = next(item for item in said["evidence"] if item["kind"] == "drafted")
     assert (drafted["value"], drafted["source"]) == (335, "timings of 3 replies")
+
+
+def test_a_server_that_counts_less_than_its_replies_is_contradicted() -> None:
+    """A reply that never came can only have moved the counter further."""
+    lost = reply(predicted_n=None, valid=False)
+    found = judge([*counters(300, 281), STATISTICS], [*REPLIES, lost])
+    assert found.state is ClaimState.CONTRADICTED
+    assert "the replies count 335 drafted tokens, the server 300" in found.said
+
+
+def test_tokens_in_no_draft_are_contradicted() -> None:
+    """Drafted, without one step of drafting."""
+    found = judge([*AGREE[:2], evidence(STEPS, 0), STATISTICS])
+    assert found.state is ClaimState.CONTRADICTED
+    assert "335 tokens in no draft at all" in found.said
+
+
+@pytest.mark.parametrize(
+    ("wanted", "state"), [(0.5, ClaimState.PROVEN), (0.505, ClaimState.REFUTED)]
+)
+def test_exactly_what_was_wanted_is_enough(wanted: float, state: ClaimState) -> None:
+    """And half a per cent less is not."""
+    replies = [reply(100, 50)] * 3
+    found = judge([*counters(300, 150)], replies, Speculation(acceptance_at_least=wanted))
+    assert found.state is state

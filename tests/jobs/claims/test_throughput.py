@@ -224,3 +224,11 @@ def test_a_thousand_rates_do_not_fill_a_line() -> None:
     found = judge(Throughput(at_least=1), *speeds("candidate", [50.0] * 1000))
     assert found.evidence[0].said.count("50.00") == 100
     assert found.evidence[0].said.endswith("50.00 and 900 more tokens/s")
+
+
+def test_faster_than_the_baseline_and_still_too_slow_is_refuted() -> None:
+    """Both must hold."""
+    claim = Throughput(at_least=100, faster_than="baseline")
+    found = judge(claim, *speeds("candidate", FAST), *speeds("baseline", PLAIN))
+    assert found.state is ClaimState.REFUTED
+    assert "71.0 tokens/s, wanted 100, faster: +24 %" in found.said
