@@ -24,6 +24,8 @@ _WORDS: dict[str, str] = {
     "prompt": "prompt file",
     "other": "file",
 }
+TOLD_BY_EXISTS = ("ENOENT", "EACCES", "EPERM")
+"""Why a file cannot be opened, where this check tells it once for all others."""
 LET_US_READ = "let the runner's user read it, so that it can be looked at"
 _WANTED = "a readable, non-empty file"
 

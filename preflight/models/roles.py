@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 from preflight.box import Box, ModelFact, Vocabularies
 from preflight.check import Check, Deadline, Explained
+from preflight.files.exists import TOLD_BY_EXISTS
 from preflight.files.paths import Trouble
 from preflight.models.shard_names import shard_name
 from preflight.verdict import BlastRadius, State, Verdict
@@ -72,7 +73,8 @@ class Roles(Check):
             "file; a draft with another vocabulary; more context than the model was trained for, "
             "which the server caps without a word",
             unknown="no architecture in the file, or a header that cannot be read",
-            skipped="a file that is missing or broken, which file.exists or file.gguf tells about",
+            skipped="a file that is missing, broken or not readable, which file.exists or file.gguf "
+            "tells about",
             remedies=(
                 "name the right file",
                 "use the MTP build of the model, or set draft",
@@ -140,7 +142,7 @@ class Roles(Check):
 
     def _unread(self, path: str, model: ModelFact) -> Verdict:
         """What is missing or broken is told by the check that looks for exactly that."""
-        if model.bad or model.fault == "ENOENT":
+        if model.bad or model.fault in TOLD_BY_EXISTS:
             other = "file.gguf" if model.bad else "file.exists"
             return self._says(State.SKIPPED, f"not looked at: see {other} for {path}")
         return self._says(

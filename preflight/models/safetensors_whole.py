@@ -8,12 +8,13 @@ from typing import ClassVar, Literal
 
 from preflight.box import Box, FileFact, SafetensorsFact
 from preflight.check import Check, Deadline, Explained
+from preflight.files.exists import LET_US_READ
 from preflight.files.paths import Trouble, trouble_of, unfinished, what_it_is
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import named, short_path, size
 
 ENDING, INDEX = ".safetensors", ".safetensors.index.json"
-_ORDER = (State.FAIL, State.UNKNOWN)
+_ORDER = (State.FAIL, State.UNKNOWN, State.WARN)
 
 
 class SafetensorsWhole(Check):
@@ -28,6 +29,7 @@ class SafetensorsWhole(Check):
             reads="stat and header of the file, or of each file that model.safetensors.index.json "
             "names, the length, holes (SEEK_HOLE), and whether a download marker lies beside it",
             passes="every file is there and as long as its header says",
+            warns="a file that the index of production names may only be read by production",
             fails="a web page, a Git LFS pointer or no header; shorter or longer than its header says; "
             "a hole where a tensor should be; a download that goes on; a file that the index names is "
             "missing, empty or not readable",
@@ -72,10 +74,18 @@ class SafetensorsWhole(Check):
         parts = facts[-len(paths) :]
         headers = box.safetensors(paths, within=time.left())
         pairs = [
-            (fact.path, trouble_of(fact) or _of_weights(header, fact))
+            (fact.path, self._trouble(fact) or _of_weights(header, fact))
             for fact, header in zip(parts, headers, strict=True)
         ]
         return self._judged(pairs, sum(fact.size for fact in parts), seen)
+
+    def _trouble(self, fact: FileFact) -> Trouble | None:
+        """What stat tells; that only production may read its own files is its own business."""
+        trouble = trouble_of(fact)
+        closed = fact.read_fault in ("EACCES", "EPERM")
+        if trouble is not None and closed and self.owner == "production":
+            return trouble._replace(state=State.WARN, remedy=LET_US_READ)
+        return trouble
 
     def _judged(
         self, pairs: Sequence[tuple[str, Trouble | None]], bytes_: int, seen: str

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from preflight.box import Box, FileFact, GgufFact, ModelFact
 from preflight.check import Check, Deadline, Explained
-from preflight.files.exists import LET_US_READ
+from preflight.files.exists import LET_US_READ, TOLD_BY_EXISTS
 from preflight.files.paths import Around, Trouble, beside, gguf_trouble, trouble_of
 from preflight.files.recorded import Record
 from preflight.models.shard_names import ShardName, shard_name
@@ -37,7 +37,8 @@ class Shards(Check):
             fails="one is missing, empty, unreadable or broken; another than the first is named; a "
             "shard of another set; tensors that are there twice, or not at all",
             unknown="one cannot be looked at, or not within the deadline",
-            skipped="a file that stands alone and is missing or broken: file.exists or file.gguf tells",
+            skipped="a file that stands alone and is missing, broken or not readable: file.exists or "
+            "file.gguf tells",
             remedies=("put every shard back", "name the first one", "fetch the set again"),
         ),
     )
@@ -84,7 +85,7 @@ class Shards(Check):
         wanted = "one whole file"
         header = box.gguf(self.path, within=time.left())
         count = _number(header, "split.count") or 0
-        if header.bad or header.fault == "ENOENT":
+        if header.bad or header.fault in TOLD_BY_EXISTS:
             other = "file.gguf" if header.bad else "file.exists"
             return self.says(State.SKIPPED, f"not looked at: see {other}", wanted=wanted)
         if header.fault:

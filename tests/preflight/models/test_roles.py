@@ -186,6 +186,7 @@ def test_all_troubles_are_told_the_worst_first() -> None:
     ("model", "state", "said"),
     [
         (ModelFact(fault="ENOENT", said="gone"), State.SKIPPED, "see file.exists"),
+        (ModelFact(fault="EACCES", said="denied"), State.SKIPPED, "see file.exists"),
         (ModelFact(bad="the header is cut off"), State.SKIPPED, "see file.gguf"),
         (ModelFact(fault="ESTALE", said="Stale file handle"), State.UNKNOWN, "Stale file handle"),
     ],

@@ -178,6 +178,15 @@ def test_a_header_that_cannot_be_read_is_unknown(fault: str) -> None:
         assert look([check], fake, accept={"file.safetensors": "I know"}).passed is None
 
 
+@pytest.mark.parametrize(("owner", "state"), [("job", State.FAIL), ("production", State.WARN)])
+def test_parts_that_only_production_may_read_are_its_own_business(owner: str, state: State) -> None:
+    """They are there, and the user that has to read them is another one."""
+    path = "/m/a.safetensors.index.json"
+    fake = FakeBox().has(a_file(path), a_file("/m/b.safetensors", read_fault="EACCES"))
+    fake.tensors[path] = SafetensorsFact(path, names=("b.safetensors",))
+    assert ask(fake, path, owner=owner).state is state
+
+
 def test_a_change_is_seen_at_the_gate() -> None:
     """Of any file that the index names."""
     path = "/m/a.safetensors.index.json"

@@ -13,6 +13,7 @@ from preflight.rings import look
 from preflight.verdict import State, Verdict
 from tests.fakes import FakeBox, a_file, a_model
 from tests.preflight.ggufs import gguf, write_shards
+from tests.preflight.unprivileged import look_as_nobody
 
 
 @pytest.fixture(scope="module")
@@ -204,6 +205,14 @@ def test_a_header_that_gives_no_answer_may_be_one_of_many() -> None:
     assert verdict.found == "its header does not say: no answer (timeout)"
 
 
+@pytest.mark.parametrize("fault", ["ENOENT", "EACCES"])
+def test_a_file_that_cannot_be_opened_is_left_to_the_check_that_tells_it(fault: str) -> None:
+    """Told once; and production's own weights may be closed to us without refusing anything."""
+    box = FakeBox()
+    box.headers["/m/model.gguf"] = GgufFact("/m/model.gguf", fault=fault, said="no")
+    assert shards(box, "/m/model.gguf").state is State.SKIPPED
+
+
 @pytest.mark.parametrize(("owner", "state"), [("job", State.FAIL), ("production", State.WARN)])
 def test_shards_that_only_production_may_read_are_its_own_business(
     owner: str, state: State
@@ -225,3 +234,31 @@ def test_an_odd_shard_is_a_warning_and_the_others_are_looked_at(
     assert (verdict.id, verdict.state) == ("file.gguf", State.WARN)
     third.write_bytes(third.read_bytes()[:-8])
     assert shards(box, first).state is State.FAIL
+
+
+LOOK = """
+import json, sys
+from preflight.files.exists import FileExists
+from preflight.linux.box import LinuxBox
+from preflight.models.shards import Shards
+from preflight.rings import look
+about = {"path": sys.argv[1], "owner": "production"}
+with LinuxBox() as box:
+    looked = look([FileExists(gguf=True, role="weights", **about), Shards(**about)], box)
+print(json.dumps({"states": [one.state.value for one in looked.verdicts], "passed": bool(looked.passed)}))
+"""
+
+
+def test_a_real_user_is_not_refused_for_weights_that_only_production_may_read(
+    tmp_path: Path,
+) -> None:
+    """A model of mode 0600 of another user, alone and split: a warning, and no unknown."""
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.owner() == "root" and not parent.stat().st_mode & 0o001:
+            parent.chmod(0o755)
+    (tmp_path / "model.gguf").write_bytes(gguf())
+    paths = [tmp_path / "model.gguf", *write_shards(tmp_path, "big", 2)]
+    for path in paths:
+        path.chmod(0o600)
+    assert look_as_nobody(LOOK, str(paths[0])) == {"states": ["warn", "skipped"], "passed": True}
+    assert look_as_nobody(LOOK, str(paths[1])) == {"states": ["warn", "warn"], "passed": True}
