@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from preflight.linux import proc
+from preflight.linux.proc import Ident
 from runner.journal import Journal
 from runner.recovery import lock, recipe, recover, settle, state
 from runner.recovery.drivers import driver
 from runner.recovery.files import RESERVE
-from runner.recovery.recipe import Owed
+from runner.recovery.recipe import Owed, Recipe
 from runner.recovery.recover import Recovered
 from tests.fakes_runner import FakeClock
 from tests.runner.recovery.site import Site, kill, stop, until_says
@@ -26,6 +27,12 @@ from tests.servers import free_port, soon
 def recovers(site: Site, remembered: Owed | None = None) -> Recovered:
     """One recovery, in this process."""
     return recover.recover(site.state_dir, clock=site.clock, remembered=remembered)
+
+
+def site_head(one: Recipe) -> Ident:
+    """The process that its supervisor calls this service."""
+    (who,) = driver(one).standing().heads
+    return who
 
 
 def test_nothing_is_started_where_nothing_is_owed(site: Site) -> None:
@@ -396,6 +403,23 @@ def test_another_that_serves_in_its_place_is_left_and_called_degraded(site: Site
     assert f"it is served by pid {other.pid}" in done.production["services"][0]["why"]
     assert other.poll() is None
     assert site.copies() == []
+
+
+def test_a_production_that_came_back_on_the_cpu_is_degraded_and_told(site: Site) -> None:
+    """It answers, by the same model, and holds hardly any GPU memory: a person must know."""
+    one = site.start(site.recipe())
+    kill(site_head(one))
+    known = dataclasses.replace(one, identity=one.identity | {"gpu_mib": 1000.0})
+    site.leave(site.owed(known), services={"llm": {"stop_asked": True, "stopped": 0.0}})
+    done = recover.recover(site.state_dir, clock=site.clock, residency=lambda _: 12.0)
+    assert done.production["state"] == "degraded"
+    (first,) = site.told()
+    assert first.startswith("DEGRADED since")
+    assert "it holds 12 MiB on the GPU, held 1000" in site.alerts.read_text()
+    with Journal.open(site.state_dir, read_only=True) as journal:
+        row = journal.run(site.run)
+    assert row is not None
+    assert row["exit_code"] == 10
 
 
 def test_a_production_that_came_back_different_is_left_serving(site: Site) -> None:
