@@ -45,7 +45,8 @@ class FileExists(Check):
             warns="it lies in /tmp, /var/tmp, /dev/shm or a cache that another program cleans; a link "
             "leads into somebody's home or to a disk that comes and goes; or it is production's and "
             "only production may read it",
-            fails="missing, a dangling link, a directory, a pipe, empty, or not readable for this user",
+            fails="missing, a dangling link, a directory, a pipe, empty, or not readable for this user "
+            "(a program need only be executable)",
             unknown="a directory on the way may not be entered, a stale or dying file system, no "
             "answer within the deadline (a dead mount)",
             remedies=(
@@ -90,7 +91,8 @@ class FileExists(Check):
         time = Deadline(self.deadline_s)
         (fact,) = box.files([self.path], within=time.left())
         trouble = trouble_of(fact)
-        if trouble is not None:
+        runs = self.role == "binary" and fact.executable  # without being read, it may be
+        if trouble is not None and not (runs and _closed(fact)):
             return self._refusal(box, fact, trouble, time)
         if self.gguf:
             trouble, _ = gguf_trouble(box, fact, within=time.left())
@@ -117,7 +119,7 @@ class FileExists(Check):
             )
             hints, who = around.hints, around.who
             found, remedy = around.since(found), around.remedy or remedy
-        if self.owner == "production" and fact.read_fault in ("EACCES", "EPERM"):
+        if self.owner == "production" and _closed(fact):
             # it is there, and the user that production runs as is the one that has to read it
             state, remedy = State.WARN, LET_US_READ
         return self.says(
@@ -144,6 +146,10 @@ class FileExists(Check):
             evidence=evidence,
             seen=fact.fingerprint,
         )
+
+
+def _closed(fact: FileFact) -> bool:
+    return fact.read_fault in ("EACCES", "EPERM")
 
 
 def _last(path: str) -> str:

@@ -99,6 +99,16 @@ def test_production_files_that_only_production_may_read_are_a_warning() -> None:
     assert verdict.state is State.WARN
 
 
+@pytest.mark.parametrize(
+    ("role", "executable", "state"),
+    [("binary", True, State.PASS), ("binary", False, State.FAIL), ("weights", True, State.FAIL)],
+)
+def test_a_program_may_be_run_without_being_read(role: str, executable: bool, state: State) -> None:
+    """Mode 0711; a model has to be read."""
+    box = FakeBox().has(a_file(PATH, read_fault="EACCES", executable=executable))
+    assert ask(box, PATH, role=role).state is state
+
+
 CLEANED = [
     "/tmp/model.gguf",  # noqa: S108 - a name, and no file of ours
     "/dev/shm/model.gguf",  # noqa: S108 - likewise, a name only
