@@ -19,6 +19,10 @@ _NO = 1
 @options.answers
 def reservations(config: str | None, *, motd: bool, as_json: bool) -> int:
     """What coming runs need: paths, ports, GPU, units, when, and whom to ask."""
+    if motd and as_json:
+        raise out.Failure(
+            "--motd does not go with --json", where="runner reservations", remedy="give one"
+        )
     state_dir = _state_dir(config)
     said = None if motd else _made(config, state_dir)
     said = said or may.published(state_dir)

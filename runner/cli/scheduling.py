@@ -193,6 +193,8 @@ def next_(
     as_json: bool,
 ) -> int:
     """The coming fires, and what would refuse them if they were now. Touches nothing."""
+    if ical and as_json:
+        raise out.Failure("--ical does not go with --json", where="runner next", remedy="give one")
     settings = options.settings(config)
     from runner.journal import Journal  # noqa: PLC0415 - after a broken config has been told
     from runner.schedule import coming  # noqa: PLC0415 - likewise

@@ -219,3 +219,9 @@ def test_a_drill_asks_first_and_only_about_a_job_that_is_there(cli: Cli) -> None
 def test_a_check_that_is_not_there_is_guessed(cli: Cli, asked: str, said: str) -> None:
     """By its family, or by what is written nearly the same."""
     assert cli.error("explain", asked)["remedy"].startswith(said)
+
+
+@pytest.mark.parametrize("words", [["next", "--ical"], ["reservations", "--motd"]])
+def test_json_is_json_or_an_error(cli: Cli, words: list[str]) -> None:
+    """Two formats at once are one too many for a program that reads an object."""
+    assert "does not go with --json" in cli.error(*words)["message"]
