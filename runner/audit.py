@@ -75,12 +75,12 @@ class Audit:
             yield from (Broken(promise, said) for said in look())
 
     def _serving(self) -> Iterator[str]:
-        bodies = [json.loads(row["body"]) for row in self._rows["outbox"]]
-        told = any("DOWN" in str(body.get("first_line")) for body in bodies)
-        told |= any(row["resolved"] is None for row in self._rows["incidents"])
+        alerts = [json.loads(row["body"]).get("first_line") for row in self._rows["outbox"]]
+        told = any("DOWN" in str(alert) for alert in alerts)
+        told |= any(not it["resolved"] for it in self._rows["incidents"] if it["key"] != "journal")
         for one in self._services:
-            why = _not_serving(one)
-            if why and not told and not self._somebody_works() and not self.unknown:
+            why = "" if told or self.unknown else _not_serving(one)
+            if why and not self._somebody_works():
                 yield f"{one['name']} does not serve as before ({why}), and nobody has been told"
 
     def _somebody_works(self) -> bool:

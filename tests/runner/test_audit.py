@@ -115,6 +115,14 @@ def test_p1_a_production_that_is_down_and_was_told(state: Path) -> None:
     assert broken(state, "P1") == []
 
 
+def test_p1_a_history_that_starts_anew_tells_nothing_of_production(state: Path) -> None:
+    """Its incident stays open, and is about the journal alone."""
+    write_json(state / "last-good.json", {"llm": recipe(free_port())})
+    with Journal.open(state) as journal:
+        journal.starts_anew("it was damaged")
+    assert len(broken(state, "P1")) == 1
+
+
 def test_p2_a_candidate_beside_what_its_run_stops(state: Path, candidate: int) -> None:
     """Two tenants: the candidate lives, and so does the service that it replaces."""
     with sleeping():
