@@ -76,13 +76,17 @@ def _words(
             what, _, todo = str(context.get("error", detail["msg"])).partition("; ")
             words = what, todo
         case "literal_error":
-            words = f"is not one of {context.get('expected', '')}", _meaning(place)
+            expected = str(context.get("expected", ""))
+            several = " or " in expected
+            said = f"is not one of {expected}" if several else f"should be {expected.lower()}"
+            words = said, _meaning(place)
         case kind if kind in _SORTS:
             words = _another_sort(_SORTS[kind], place, given)
         case "string_too_short" | "too_short" if context.get("min_length") == 1:
             words = "is empty", _meaning(place)
         case kind if kind in _LIMITS:
-            words = _LIMITS[kind].format(**context), _meaning(place)
+            limits = {name: _plain(value) for name, value in context.items()}
+            words = _LIMITS[kind].format(**limits), _meaning(place)
         case _:
             words = detail["msg"].removeprefix("Input "), _meaning(place)
     return words
@@ -116,6 +120,11 @@ _LIMITS = {
     "string_too_short": "is too short: should have at least {min_length} characters",
     "string_pattern_mismatch": "has the wrong form",
 }
+
+
+def _plain(value: object) -> object:
+    """A limit as a person writes it: 1 and not 1.0."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _given(document: Document, key: Key) -> str:

@@ -113,7 +113,9 @@ def duration(text: object) -> Seconds:
     if isinstance(text, Seconds):
         return text
     if isinstance(text, bool) or not isinstance(text, str):
-        shown = f'"{text}s"' if isinstance(text, int | float) else '"15m"'
+        shown = '"15m"'
+        if isinstance(text, int | float) and not isinstance(text, bool) and 0 < text < _LONGEST:
+            shown = f'"{text}s"'
         raise ValueError(f'is a duration: write it as text with its unit, such as {shown} or "2h"')  # noqa: TRY004  # pydantic turns ValueError into an error of this key
     parts = _SPAN.findall(text.replace(" ", ""))
     if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
