@@ -25,6 +25,7 @@ AT_ONCE = 1
 """Looks at one time: each is a process that reads the GPU."""
 
 _FACT = "ahead:"
+_BLIND = "inputs"
 _FARTHEST_S = 30 * 86400.0
 _AGAIN_S = 2.0
 """A file that is being written says so all the time; one look in so many seconds is enough."""
@@ -97,6 +98,9 @@ class Ahead:
         needs = self.needs()
         zone = self._settings.zone if self._settings else None
         for change in changes:
+            if change.blind:
+                self._cannot_watch(change.what)
+                continue
             for job, files in needs.items():
                 hit = change.path in files or any(
                     one.startswith(f"{change.path}/") for one in files
@@ -166,8 +170,16 @@ class Ahead:
         waits = [max(0.05, wish.since - now.boot) for wish in self._wishes.values()]
         return min(waits, default=3600.0)
 
+    def _cannot_watch(self, why: str) -> None:
+        """The early checks go on; a person learns that it is only those."""
+        first = f"{self._standing()} · a deleted file is found late: {why}"
+        lines = ["the early checks go on, and it is tried again after each", "sysctl fs.inotify"]
+        self._incidents.open(_BLIND, first, lines)
+
     def _watch(self) -> None:
         """Watch what the jobs need, and what the caller wants to know of."""
+        if self._inputs.alive:
+            self._incidents.resolve(_BLIND, f"{self._standing()} · files are watched again")
         needs = self.needs()
         files = {path for paths in needs.values() for path in paths}
         self._inputs.set([*sorted(files), *self._more])

@@ -225,10 +225,11 @@ class Daemon:
             self._published = min(self._published, now.boot + _PUBLISH_SOON_S)
 
     def _look_ahead(self, now: Moment) -> None:
-        for change in self._ahead.changed(now):
-            path = Path(change.path)
-            if path.parent == Path(self._live.settings.jobs_dir):
-                self._ahead.wish(path.stem, f"{path.name} {change.what}")
+        for change in (one for one in self._ahead.changed(now) if not one.blind):
+            for job in dict.fromkeys(row.job for row in self._rows):
+                file = Path(self._live.settings.jobs_dir) / f"{job}.toml"
+                if Path(change.path) in {file, *file.parents}:
+                    self._ahead.wish(job, f"{Path(change.path).name} {change.what}")
         self._ahead.due(now)
         # a run that was just started does not have the box yet, and will have it in an instant
         busy = any(one.state in AT_WORK for one in self._ledger.open())

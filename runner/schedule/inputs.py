@@ -20,7 +20,11 @@ logging.getLogger("watchfiles").setLevel(logging.WARNING)  # it tells of every c
 _STEP_MS = 200
 _DEBOUNCE_MS = 400
 _WORDS = {Change.added: "appeared", Change.modified: "changed", Change.deleted: "was deleted"}
-_BUSY = frozenset({"/", "/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/proc", "/sys", "/dev"})  # noqa: S108 - directories that are not watched for their own sake
+_BUSY = frozenset({"/", "/tmp", "/var/tmp", "/var/log", "/dev/shm", "/home", "/root", "/run"})  # noqa: S108 - these are looked at, and nothing is written there
+"""Directories that are watched only for files that lie right in them."""
+
+_NEVER = frozenset({"/", "/proc", "/sys", "/dev"})
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +33,11 @@ class Changed:
 
     path: str
     what: str
+
+    @property
+    def blind(self) -> bool:
+        """Nothing happened to a path: from now on nothing is seen."""
+        return not self.path
 
     def __str__(self) -> str:
         """For people."""
@@ -50,7 +59,7 @@ class Inputs:
         """Watch these paths, and their directories, from now on."""
         wanted = frozenset(paths)
         places = tuple(sorted(_places(wanted)))
-        if (wanted, places) == (self._paths, self.places):
+        if (wanted, places) == (self._paths, self.places) and (self.alive or not places):
             return
         self._end()
         self._paths, self.places = wanted, places
@@ -60,6 +69,11 @@ class Inputs:
                 target=self._watch, args=(places, self._stop), daemon=True, name="inputs"
             )
             self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether something is watched now."""
+        return self._thread is not None and self._thread.is_alive()
 
     def changed(self) -> list[Changed]:
         """What happened since the last look, each once."""
@@ -83,25 +97,38 @@ class Inputs:
             self._thread = None
 
     def _watch(self, places: tuple[str, ...], stop: threading.Event) -> None:
-        try:
-            for changes in watch(
-                *places,
-                watch_filter=self._is_ours,
-                debounce=_DEBOUNCE_MS,
-                step=_STEP_MS,
-                stop_event=stop,
-                recursive=False,
-                ignore_permission_denied=True,
-                raise_interrupt=False,
-            ):
-                for change, path in changes:
-                    self._changed.put(Changed(path, _WORDS[change]))
-                os.eventfd_write(self.fd, 1)
-        except (OSError, RuntimeError) as error:
-            # the early checks go on without us; a person learns that it is only those
-            self._changed.put(Changed("", f"cannot be watched: {error}"))
-            with contextlib.suppress(OSError):
-                os.eventfd_write(self.fd, 1)
+        for _ in range(_TRIES):
+            try:
+                self._tell_changes(places, stop)
+            except FileNotFoundError:  # one of them went in this instant: those above see that
+                places = tuple(place for place in places if _may_watch(place))
+            except (OSError, RuntimeError) as error:
+                self._say(Changed("", f"files cannot be watched: {error}"))
+                return
+            else:
+                return
+
+    def _tell_changes(self, places: tuple[str, ...], stop: threading.Event) -> None:
+        """Until `stop`. Raises OSError and RuntimeError, also where the kernel's limit is reached:
+        that must not pass for a permission that is missing.
+        """
+        for changes in watch(
+            *places,
+            watch_filter=self._is_ours,
+            debounce=_DEBOUNCE_MS,
+            step=_STEP_MS,
+            stop_event=stop,
+            recursive=False,
+            ignore_permission_denied=False,
+            raise_interrupt=False,
+        ):
+            self._say(*(Changed(path, _WORDS[change]) for change, path in changes))
+
+    def _say(self, *changes: Changed) -> None:
+        for change in changes:
+            self._changed.put(change)
+        with contextlib.suppress(OSError):
+            os.eventfd_write(self.fd, 1)
 
     def _is_ours(self, _: Change, path: str) -> bool:
         """Whether it is one of the files, or a directory that one of them lies in."""
@@ -109,14 +136,17 @@ class Inputs:
 
 
 def _places(paths: Iterable[str]) -> Iterator[str]:
-    """The directories to watch: each file's own, and the one above, which sees that one go."""
+    """The directories to watch: each file's own, and those above, which see that one go."""
     for path in paths:
-        for place in list(PurePosixPath(path).parents)[:2]:
-            if str(place) not in _BUSY and os.path.isdir(place):
-                yield str(place)
-        parent = str(PurePosixPath(path).parent)
-        if parent in _BUSY and os.path.isdir(parent) and parent not in {"/", "/proc", "/sys"}:
-            yield parent
+        own, *above = map(str, PurePosixPath(path).parents)
+        for place in (own, *(one for one in above if one not in _BUSY)):
+            if place not in _NEVER and _may_watch(place):
+                yield place
+
+
+def _may_watch(place: str) -> bool:
+    """Whether a directory is there and may be listed, which is what the kernel asks for."""
+    return os.path.isdir(place) and os.access(place, os.R_OK)
 
 
 __all__ = ["Changed", "Inputs"]

@@ -47,6 +47,8 @@ class Files(Inputs):
         """Remember what is watched."""
         self.watched = list(paths)  # type: ignore[call-overload]  # any iterable of paths
 
+    alive = True
+
     def changed(self) -> list[Changed]:
         """What has changed, once."""
         found, self.now = self.now, []
@@ -152,6 +154,24 @@ def test_nobody_looks_while_a_run_has_the_box(journal: Journal) -> None:
     assert box.looks.asked == []
     box.tick()
     assert box.looks.asked == ["night a.gguf was deleted at 10:00"]
+
+
+def test_files_that_cannot_be_watched_are_told_once_and_resolved(journal: Journal) -> None:
+    """Only the early checks are left then; nobody is looked at because of that."""
+    box = Box(journal)
+    known(box, "/m/a.gguf")
+    box.looks.asked.clear()
+    box.files.alive = False
+    for _ in range(2):
+        box.files.now = [Changed("", "files cannot be watched: no space left")]
+        box.tick()
+    assert box.looks.asked == []
+    (row,) = journal.outbox()
+    assert "a deleted file is found late: files cannot be watched" in row.body["first_line"]
+    box.files.alive = True
+    box.looks.done = {"ahead-night": Done(0, {"checks": []}, "")}
+    box.tick()
+    assert "files are watched again" in journal.outbox()[-1].body["first_line"]
 
 
 def test_a_look_that_met_a_run_is_repeated(journal: Journal) -> None:

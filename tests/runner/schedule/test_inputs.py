@@ -1,5 +1,10 @@
 """Files are watched by explicit path: what happens to them is said at once."""
 
+import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,8 +69,70 @@ def test_other_files_are_not_ours(inputs: Inputs, model: Path) -> None:
     assert said(inputs) == ["draft.gguf was deleted"]
 
 
-def test_a_path_without_a_directory_is_no_error(inputs: Inputs, tmp_path: Path) -> None:
-    """A disk that is not mounted; the early checks tell."""
+def test_a_directory_far_above_that_goes_away_is_told(inputs: Inputs, model: Path) -> None:
+    """Renamed as a whole, so that nothing happens in the file's own directory."""
+    model.parents[1].rename(model.parents[1].with_name("old-models"))
+    assert "models was deleted" in said(inputs)
+
+
+def test_a_path_without_a_directory_is_told_when_that_appears(
+    inputs: Inputs, tmp_path: Path
+) -> None:
+    """A disk that is not mounted yet; until then the early checks tell."""
     inputs.set([str(tmp_path / "no" / "such" / "place" / "x.gguf")])
-    assert inputs.places == ()
     assert inputs.changed() == []
+    (tmp_path / "no").mkdir()
+    assert "no appeared" in said(inputs)
+    inputs.set(["/nonexistent/x.gguf"])
+    assert inputs.places == ()
+
+
+LIMITED = """
+import json, sys
+from pathlib import Path
+from runner.schedule.inputs import Inputs
+from tests.servers import soon
+def said(inputs):
+    return soon(lambda: inputs.changed() or None)
+limit, model = Path("/proc/sys/user") / sys.argv[1], Path(sys.argv[2])
+before = limit.read_text()
+limit.write_text(sys.argv[3])
+inputs = Inputs()
+inputs.set([str(model)])
+(change,) = said(inputs)
+soon(lambda: None if inputs.alive else True)
+limit.write_text(before)
+inputs.set([str(model)])
+model.unlink()
+print(json.dumps([change.blind, change.what, inputs.alive, list(map(str, said(inputs)))]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "to"), [("max_inotify_watches", "1"), ("max_inotify_instances", "0")]
+)
+def test_a_limit_of_the_kernel_is_said_and_it_is_tried_again(
+    tmp_path: Path, limit: str, to: str
+) -> None:
+    """Other programs watch whole trees: then nothing would be seen, and nobody would know."""
+    unshare = shutil.which("unshare") or "unshare"
+    probe = [unshare, "--user", "--map-root-user", "true"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("the kernel's limit was not tried: this needs user namespaces")
+    model = tmp_path / "models" / "draft.gguf"
+    model.parent.mkdir()
+    model.write_bytes(b"GGUF")
+    ran = subprocess.run(
+        [*probe[:-1], sys.executable, "-c", LIMITED, limit, str(model), to],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+    )
+    assert ran.returncode == 0, ran
+    blind, what, alive, changes = json.loads(ran.stdout)
+    assert blind
+    assert what.startswith("files cannot be watched: ")
+    assert alive
+    assert changes == ["draft.gguf was deleted"]

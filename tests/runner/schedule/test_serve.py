@@ -140,6 +140,18 @@ def test_a_deleted_input_is_told_at_once(served: Served) -> None:
     assert took < 20, "benchmarks/schedule.py holds it to two seconds"
 
 
+def test_a_broken_or_missing_job_file_is_told_and_resolves(served: Served) -> None:
+    """Its directory is renamed, hours before the fire; then it is back."""
+    served.due_in(3000.0)
+    served.serve()
+    soon(_watched(served), within=40)
+    jobs = served.night.room / "jobs"
+    jobs.rename(jobs.with_name("jobs-of-anna"))
+    served.told("night WOULD BE REFUSED", "there is no such job")
+    jobs.with_name("jobs-of-anna").rename(jobs)
+    served.told("night at", "would run again")
+
+
 def _watched(served: Served) -> Callable[[], bool | None]:
     """Whether the files are watched, and both looks are over: the one that learns what to watch, and
     the one for what happened meanwhile.
