@@ -7,6 +7,7 @@ import click
 
 from runner import who, words
 from runner.cli import options, out
+from runner.cli.happened import MOST
 from runner.journal import Journal
 from runner.outcome import USAGE
 
@@ -17,7 +18,7 @@ def alerts() -> None:
 
 
 @alerts.command("list")
-@click.option("-n", "--limit", type=click.IntRange(1), default=50, show_default=True)
+@click.option("-n", "--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
 @click.option("--unsent", is_flag=True, help="Only those that are not delivered.")
 @options.answers
 def list_alerts(limit: int, config: str | None, *, unsent: bool, as_json: bool) -> int:

@@ -171,6 +171,7 @@ def main(argv: Sequence[str]) -> int:
     """Run one verb; returns its exit code. Whatever goes wrong becomes one sentence or object."""
     as_json = "--json" in argv
     try:
+        _refuse_bytes(argv)
         code = app.main(list(argv), prog_name="runner", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as helpful:  # `runner alerts`, and nothing more
         say(helpful.format_message())
@@ -183,6 +184,13 @@ def main(argv: Sequence[str]) -> int:
         complain(Failure("interrupted", code=130), as_json=as_json)
         return exit_code(Outcome.INTERRUPTED, "INT")
     return code if isinstance(code, int) else 0
+
+
+def _refuse_bytes(argv: Sequence[str]) -> None:
+    """Words that are no text can be written into no journal. A path to ask about is only compared."""
+    odd = [word for word in argv if any("\udc80" <= sign <= "\udcff" for sign in word)]
+    if odd and "may-i" not in argv:
+        raise Failure(f"`{odd[0]}` is not UTF-8 text", remedy="write it as UTF-8")
 
 
 def _failure(error: Exception) -> Failure:

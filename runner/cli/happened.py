@@ -10,6 +10,7 @@ from runner.cli import options, out
 from runner.report.page import page
 
 DEFAULT_LIMIT = 50
+MOST = 1_000_000
 
 
 @click.command()
@@ -17,7 +18,7 @@ DEFAULT_LIMIT = 50
 @click.option(
     "-n",
     "--limit",
-    type=click.IntRange(1),
+    type=click.IntRange(1, MOST),
     default=DEFAULT_LIMIT,
     show_default=True,
     help="How many runs at most.",

@@ -52,6 +52,7 @@ def test_a_deleted_configuration_hides_no_debt(cli: Cli, monkeypatch: pytest.Mon
         (["recover", "--bogus"], "runner recover: unrecognized arguments: --bogus → see"),
         (["run"], "runner run: Missing argument 'JOB'. → see `runner run --help`"),
         (["history", "-n", "x"], "'x' is not a whole number. → see"),
+        (["history", "-n", "9" * 20], "is not in the range 1<=x<=1000000. → see"),
     ],
 )
 def test_a_wrong_command_line_is_one_sentence(cli: Cli, words: list[str], said: str) -> None:
@@ -225,3 +226,11 @@ def test_a_check_that_is_not_there_is_guessed(cli: Cli, asked: str, said: str) -
 def test_json_is_json_or_an_error(cli: Cli, words: list[str]) -> None:
     """Two formats at once are one too many for a program that reads an object."""
     assert "does not go with --json" in cli.error(*words)["message"]
+
+
+@pytest.mark.parametrize("words", ["show", "history", "why", "logs", "pause --reason x"])
+def test_a_word_that_is_no_text_is_told_and_no_fault_of_ours(cli: Cli, words: str) -> None:
+    """A terminal of another encoding sends bytes that no journal takes; a path may be of any."""
+    error = cli.error(*words.split(), "\udcff")
+    assert error["message"] == r"`\udcff` is not UTF-8 text"
+    assert cli("may-i", "delete", "/\udcff")[0] == 1  # nothing is published, so it is no yes
