@@ -166,10 +166,13 @@ class Watch:
         dead = {self._pidfds[fd][0] for fd in news if fd in self._pidfds}
         self._let_go({fd for fd in news if fd in self._pidfds})
         now = self._times.now()
-        for service in self.settings.production:
-            if service.name in dead or now >= self._next.get(service.name, 0.0):
-                self._look(service, died=service.name in dead)
-                beat()
+        try:
+            for service in self.settings.production:
+                if service.name in dead or now >= self._next.get(service.name, 0.0):
+                    self._look(service, died=service.name in dead)
+                    beat()
+        finally:
+            self._disk.rest()
 
     def _look(self, service: Service, *, died: bool) -> None:
         name, wall = service.name, self._times.wall().timestamp()
@@ -178,10 +181,7 @@ class Watch:
             self._doubted.discard(name)
             self._found.pop(name, None)
             return  # what happens now is a run's, or a recovery's, to tell
-        try:
-            seen, found = look(service, wall, self._found.get(name), disk=self._disk)
-        finally:
-            self._disk.rest()
+        seen, found = look(service, wall, self._found.get(name), disk=self._disk)
         self._found[name] = found
         before = self.known.get(name) or self._remembered(name)
         if before and _UNKNOWN in seen.model:  # what could not be looked at has not changed
