@@ -145,7 +145,7 @@ class Daemon:
         now, self._failed = self._times.moment(), False
         self._try("configuration", lambda: self._take_up(now))
         self._try("slots", lambda: self._slots(now))
-        self._try("watch", lambda: self._watch.tick(self._woken, notify_alive))
+        self._try("watch", lambda: self._watch.tick(self._woken, self._say_alive))
         self._try("looking ahead", lambda: self._look_ahead(now))
         self._try("alarm", lambda: self._mind_the_alarm(now))
         self._try("audit", lambda: self._audit(now))
@@ -153,9 +153,13 @@ class Daemon:
         self._try("errands", lambda: self._post.tick(now))
         if self._aloud.is_lost and not self._failed:
             self._try("journal", self._found_again)
-        if now.steady - self._beat_at < _DEAF_AFTER_S:
-            notify_alive()
+        self._say_alive()
         notify(f"STATUS={self.status()}")
+
+    def _say_alive(self) -> None:
+        """Feed systemd's watchdog, unless the scheduler's thread stands still and is not replaced."""
+        if self._times.moment().steady - self._beat_at < _DEAF_AFTER_S:
+            notify("WATCHDOG=1")
 
     def _try(self, name: str, act: Callable[[], None]) -> None:
         try:
@@ -300,11 +304,6 @@ class Daemon:
         self._watch.close()
         self._journal.shut()
         os.close(self._lock)
-
-
-def notify_alive() -> None:
-    """Something was just done: systemd's watchdog may know."""
-    notify("WATCHDOG=1")
 
 
 def _once(at: int) -> After:

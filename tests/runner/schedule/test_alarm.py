@@ -1,11 +1,18 @@
 """The alarm: on the second, and a thread that dies is noticed and replaced."""
 
+import os
 import select
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from apscheduler.events import (
+    EVENT_JOB_ERROR,
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_MISSED,
+    JobEvent,
+)
 from apscheduler.jobstores.memory import MemoryJobStore
 
 from runner.schedule.alarm import Alarm
@@ -102,3 +109,46 @@ def test_the_thread_has_a_heart_beat(alarm: Alarm) -> None:
     assert alarm.alive
     assert alarm.beats >= 0
     assert alarm.problems() == []
+
+
+def test_nothing_is_let_pass_and_nothing_overlaps(alarm: Alarm) -> None:
+    """Set explicitly: APScheduler's own grace of one second drops a slot with a line in a log."""
+    alarm.set({"a": every(60.0)})
+    jobs = alarm._scheduler.get_jobs()
+    assert {job.id for job in jobs} > {"a"}
+    for job in jobs:
+        assert (job.misfire_grace_time, job.coalesce, job.max_instances) == (None, True, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (EVENT_JOB_MISSED, "the scheduler let a slot pass: a"),
+        (EVENT_JOB_MAX_INSTANCES, "the scheduler was still busy with the slot before: a"),
+        (EVENT_JOB_ERROR, "the scheduler failed: a"),
+    ],
+)
+def test_each_event_of_the_scheduler_is_heard(alarm: Alarm, code: int, said: str) -> None:
+    """And wakes the loop, which writes it down."""
+    alarm._scheduler._dispatch_event(JobEvent(code, "a", "default"))
+    assert alarm.problems() == [said]
+    assert os.eventfd_read(alarm.fd) >= 1
+
+
+def test_a_drop_that_fails_is_heard_with_its_reason() -> None:
+    """The error comes from the scheduler's own thread, which lives on."""
+
+    class Full(Alarm):
+        """One whose queue takes nothing."""
+
+        def _drop(self, name: str) -> None:
+            raise MemoryError(name)
+
+    alarm = Full()
+    try:
+        alarm.set({"a": every(0.1)})
+        said = soon(lambda: alarm.problems() or None)
+        assert said[0] == "the scheduler failed: a (MemoryError('a'))"
+        assert alarm.alive
+    finally:
+        alarm.close()
