@@ -86,7 +86,9 @@ def test_a_timer_that_may_start_it_is_a_warning() -> None:
 def test_a_systemd_that_does_not_tell_is_unknown_and_may_be_accepted() -> None:
     """It is about the stop, not about the way back."""
     box = FakeBox().has_units(Unit("llama.service", fault="EIO", said="Failed to connect to bus"))
-    assert ask(box, UNIT).state is State.UNKNOWN
+    verdict = ask(box, UNIT)
+    assert verdict.state is State.UNKNOWN
+    assert "systemd does not tell about llama.service: Failed to connect" in verdict.found
     assert Activation(recipe={"name": "llm", "supervisor": UNIT}).acceptable
 
 
