@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import datetime, tzinfo
 
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -62,11 +63,25 @@ def seconds(amount: float) -> str:
 
 
 def when(epoch: float, now: float | None = None) -> str:
-    """A moment in the box's own time: 20:41 if it is today, else 2026-11-28 20:41."""
-    moment = time.localtime(epoch)
-    today = time.localtime(now)
-    same = (moment.tm_year, moment.tm_yday) == (today.tm_year, today.tm_yday)
-    return time.strftime("%H:%M" if same else "%Y-%m-%d %H:%M", moment)
+    """A moment on the clock that people here read: 20:41 if it is today, else 2026-11-28 20:41."""
+    moment = datetime.fromtimestamp(epoch, _CLOCK.zone)
+    today = datetime.fromtimestamp(time.time() if now is None else now, _CLOCK.zone)
+    same = moment.date() == today.date()
+    return f"{moment:%H:%M}" if same else f"{moment:%Y-%m-%d %H:%M}"
+
+
+class _Clock:
+    """In which zone times are told; the box's own while nobody has said."""
+
+    zone: tzinfo | None = None
+
+
+_CLOCK = _Clock()
+
+
+def tell_times_in(zone: tzinfo | None) -> None:
+    """Let times be told in this zone from now on: an alert must not hold two different clocks."""
+    _CLOCK.zone = zone
 
 
 def command(argv: Sequence[str], limit: int = 60) -> str:

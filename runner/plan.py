@@ -18,6 +18,7 @@ from preflight.check import Check, Explained
 from preflight.given import Given
 from preflight.linux.box import LinuxBox
 from preflight.verdict import BlastRadius, State
+from preflight.wording import tell_times_in
 from runner import learned, recorded
 from runner.journal import Journal
 from runner.lasting import Lasts, lasts, time_check
@@ -125,6 +126,7 @@ class Plan:
 @contextmanager
 def box_of(settings: Settings, given: Box | None) -> Iterator[Box]:
     """The machine, read as the settings say; its children end with the block."""
+    tell_times_in(settings.zone)
     if given is not None:
         yield given
         return

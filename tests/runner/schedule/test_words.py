@@ -1,7 +1,9 @@
 """What a person types about time, rightly and wrongly: each mistake is one clear sentence."""
 
+import os
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -27,12 +29,13 @@ def box(tmp_path: Path) -> Path:
     config = tmp_path / "runner.toml"
     config.write_text(
         f'timezone = "Europe/Berlin"\nstate_dir = "{tmp_path}/state"\n'
-        'lock_name = "test-words"\n[[schedule]]\njob = "night"\ncron = "30 2 * * *"\n'
+        f'lock_name = "test-words"\n[[alerts.channel]]\nkind = "file"\npath = "{tmp_path}/told"\n'
+        '[[schedule]]\njob = "night"\ncron = "30 2 * * *"\n'
     )
     return config
 
 
-def call(box: Path, *words: str) -> Ran:
+def call(box: Path, *words: str, env: Mapping[str, str] | None = None) -> Ran:
     """One command, at a terminal or in a script."""
     done = subprocess.run(
         [*RUNNER, "--config", str(box), *words],
@@ -41,6 +44,7 @@ def call(box: Path, *words: str) -> Ran:
         text=True,
         timeout=60,
         check=False,
+        env={**os.environ, **(env or {})},
     )
     return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -162,3 +166,16 @@ def test_names_last_and_nth_are_told_in_words(box: Path, cron: str) -> None:
     ran = call(box, "next", "--no-look")
     assert ran.code == 0, ran
     assert "night: At" in ran.out or "night: Every" in ran.out
+
+
+def test_times_are_told_on_one_clock(box: Path) -> None:
+    """That of `timezone`, whatever the machine's own is: an alert holds both a run's and a file's."""
+    prompts = box.parent / "prompts.txt"
+    prompts.write_text("x")
+    os.utime(prompts, (1782900000, 1782900000))  # 2026-07-01 10:00 UTC
+    extra = f'[needs]\nfiles = ["{prompts}"]\n'
+    (box.parent / "jobs" / "manual.toml").write_text(JOB + extra)
+    for zone in ("UTC", "Pacific/Kiritimati"):
+        ran = call(box, "check", "manual", "--json", env={"TZ": zone})
+        (verdict,) = [one for one in ran.check("file.exists") if "prompts" in one["subject"]]
+        assert "written 2026-07-01 12:00" in verdict["found"]
