@@ -1,5 +1,7 @@
 """Boxes with a daemon, for the tests that need real processes."""
 
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,3 +32,15 @@ def served(night: Night) -> Iterator[Served]:
     box.close()
     if box.log.exists():
         assert "a fault of the runner" not in box.log.read_text()
+
+
+@pytest.fixture
+def open_night() -> Iterator[Night]:
+    """A box that every user may pass through, which pytest's own room is not."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become other users")
+    with tempfile.TemporaryDirectory() as room:
+        Path(room).chmod(0o755)
+        box = Night(Path(room) / "box")
+        box.job()
+        yield box

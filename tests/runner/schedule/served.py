@@ -13,10 +13,20 @@ from typing import Any
 from runner.journal import Journal
 from runner.schedule.ledger import Ledger
 from runner.schedule.slots import Slot
-from tests.e2e.night import JOB, Night
+from tests.e2e.night import JOB, Night, Ran
 from tests.servers import soon
 
 SHIFTED = Path(__file__).with_name("shifted.py")
+
+AS_NOBODY = """
+import os, sys
+import runner.cli.app, runner.cli.pinning, runner.cli.reserving, runner.logs, runner.look, runner.run, runner.schedule.may, runner.settings
+from runner.entry import run
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+sys.exit(run(sys.argv[1:]))
+"""
 
 
 class Served:
@@ -131,3 +141,15 @@ class Served:
             return said if all(word in said for word in words) else None
 
         return soon(probe, within)
+
+
+def as_nobody(night: Night, *words: str) -> Ran:
+    """The runner as a user who owns nothing here; everything is imported before the change."""
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, "--config", str(night.config), *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout, done.stderr)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from runner.schedule import may
+from tests.e2e.night import Night
+from tests.runner.schedule.served import as_nobody
 
 NOW = datetime(2027, 1, 15, 19, 42, tzinfo=UTC)
 
@@ -172,3 +174,25 @@ def test_the_message_of_the_day_is_one_line(model: Path) -> None:
     assert line.startswith("runner: 200k-mtp takes this GPU at 2027-01-16 00:00.")
     assert "\n" not in line
     assert may.motd(reserved(model, runs=[]), NOW) == ""
+
+
+def test_every_user_may_ask_and_nobody_else_s_words_are_needed(open_night: Night) -> None:
+    """Neither the owner's rights nor a daemon: what is published is enough; unreadable is a no."""
+    night = open_night
+    night.settings["schedule"] = [{"job": "night", "cron": "0 0 * * *"}]
+    night.settings["contact"] = "anna, room 5"
+    night.write()
+    assert night.call("reservations").code == 0
+    asked = as_nobody(night, "may-i", "delete", str(night.model))
+    assert asked.code == 1, asked
+    assert "night needs it at" in asked.out
+    assert "ask anna, room 5" in asked.out
+    assert as_nobody(night, "may-i", "delete", "/srv/other").code == 0
+    assert "night" in as_nobody(night, "reservations").out
+    assert as_nobody(night, "reservations", "--motd").out.startswith("runner: night takes")
+    (night.state / "public").chmod(0o700)
+    closed = as_nobody(night, "may-i", "delete", "/srv/other")
+    assert closed.code == 1, closed
+    assert closed.out.startswith("cannot tell about /srv/other: ")
+    night.config.chmod(0o600)
+    assert as_nobody(night, "may-i", "use", "8080").code != 0

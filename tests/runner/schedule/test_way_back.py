@@ -2,28 +2,13 @@
 
 import os
 import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from runner.journal import Journal
 from runner.schedule.ledger import Ledger
 from tests.e2e.night import JOB, Night
+from tests.runner.schedule.served import as_nobody
 from tests.servers import soon
-
-AS_NOBODY = """
-import os, sys
-import runner.cli.app, runner.cli.pinning, runner.logs, runner.look, runner.run, runner.settings
-from runner.entry import run
-os.setgroups([])
-os.setresgid(65534, 65534, 65534)
-os.setresuid(65534, 65534, 65534)
-sys.exit(run(sys.argv[1:]))
-"""
 
 
 def model_of(night: Night) -> Path:
@@ -180,18 +165,6 @@ def test_a_pin_that_fails_takes_no_other_along(night: Night) -> None:
     assert [row["state"] for row in listed] == ["kept"] * len(first.json["pins"])
 
 
-@pytest.fixture
-def open_night() -> Iterator[Night]:
-    """A box that every user may pass through, which pytest's own room is not."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can become other users")
-    with tempfile.TemporaryDirectory() as room:
-        Path(room).chmod(0o755)
-        box = Night(Path(room) / "box")
-        box.job()
-        yield box
-
-
 def test_who_may_not_write_it_down_leaves_no_hidden_pin(open_night: Night) -> None:
     """The owner of the files is not the owner of the box: such a pin would be seen by nobody."""
     night = open_night
@@ -199,12 +172,7 @@ def test_who_may_not_write_it_down_leaves_no_hidden_pin(open_night: Night) -> No
     os.chown(night.model, 65534, 65534)
     os.chown(night.room / "jobs", 65534, 65534)
     words = ["pin", JOB, "--file", str(night.model), "--dir", str(night.room / "jobs"), "--json"]
-    ran = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, "--config", str(night.config), *words],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 2, ran
-    assert "belongs to root, and you are nobody" in ran.stdout
+    ran = as_nobody(night, *words)
+    assert ran.code == 2, ran
+    assert "belongs to root, and you are nobody" in ran.out
     assert night.model.stat().st_nlink == 1
