@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -313,3 +314,32 @@ def test_production_that_was_restarted_by_somebody_is_told(served: Served) -> No
 def _remembers(served: Served) -> bool:
     with Journal.open(served.night.state, read_only=True) as journal:
         return Ledger(journal).fact("watch:llm") is not None
+
+
+def test_looking_ahead_wakes_loads_and_touches_nothing(tmp_path: Path) -> None:
+    """A production that would die of one completion lives on, and no file is another one."""
+    night = Night(tmp_path / "box")
+    try:
+        night.service("llm", "--die-at-request", "1")
+        night.job()
+        night.start()
+        before, files = night.serving(), _files(night)
+        for _ in range(2):
+            ran = night.call("check", JOB, "--tell", "--json")
+            assert ran.json["told"] == "good", ran
+        assert night.call("next", "--json").code == 0
+        assert night.call("reservations", "--json").code == 0
+        assert night.serving() == before
+        assert _files(night) == files
+    finally:
+        night.close()
+
+
+def _files(night: Night) -> dict[str, tuple[int, int, int]]:
+    """Everything of a box but the runner's own state, and what it is at the moment."""
+    facts = {
+        str(path): path.stat()
+        for path in night.room.rglob("*")
+        if not path.is_relative_to(night.state) and path.suffix != ".log"
+    }
+    return {path: (found.st_ino, found.st_size, found.st_mtime_ns) for path, found in facts.items()}
