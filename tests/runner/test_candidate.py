@@ -13,6 +13,7 @@ from runner.candidate import Candidate, CandidateFailed
 from runner.recovery.drive_process import SERVICE
 from runner.recovery.keeper import Keeper, KeeperGone
 from runner.until import RealClock, Stopped
+from tests.fakes_runner import FakeClock
 from tests.runner.recovery.site import Site, gone, kill
 from tests.servers import soon
 
@@ -237,4 +238,27 @@ def test_a_verbose_log_is_read_once(site: Site, make: Make) -> None:
         one._next_look = 0.0
         assert one.hopeless() is None
     assert RealClock().now() - began < 2
+    one.end()
+
+
+def test_a_candidate_in_which_nothing_moves_is_given_up(site: Site, keeper: Keeper) -> None:
+    """No line, no read, no time of the CPU for five minutes; one line more, and it is waited for."""
+    clock, log = FakeClock(), site.state_dir / "runs" / site.run / "candidate.log"
+    command = Command(("/bin/sleep", "600"), {"RUNNER_TEST": site.mark}, "/")
+    one = Candidate(command, run=site.run, keeper=keeper, clock=clock, log=log)
+    one.start()
+    assert one.who is not None
+    pid = one.who.pid
+    soon(lambda: True if (proc.cmdline(pid) or [""])[0] == "/bin/sleep" else None)
+    one.hopeless()
+    clock.forward(candidates.NO_PROGRESS_S - 1)
+    assert one.hopeless() is None
+    with log.open("a") as file:
+        file.write("loading\n")
+    clock.forward(2)
+    assert one.hopeless() is None
+    clock.forward(candidates.NO_PROGRESS_S + 1)
+    assert one.hopeless() == "nothing moved for 301 s"
+    kill(one.who)
+    soon(lambda: True if gone(pid) else None)
     one.end()

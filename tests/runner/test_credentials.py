@@ -82,3 +82,23 @@ def test_nobody_but_root_is_lent_anything(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv(credentials.VARIABLE, "/run/credentials/x")
     credentials.lend(tmp_path / "runner.toml", 0, 0)
     assert os.environ[credentials.VARIABLE] == "/run/credentials/x"
+
+
+@needs_root
+@pytest.mark.parametrize(("before", "lent"), [("", True), ("/run/credentials/x", False)])
+def test_what_systemd_has_given_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, *, lent: bool
+) -> None:
+    """A unit has its own; and a name with a slash in it is no name of a file beside the config."""
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "secret").write_text("of somebody else")
+    (tmp_path / "etc" / "token").write_text("very-secret")
+    config = tmp_path / "etc" / "runner.toml"
+    config.write_text('a = { credential = "token" }\nb = { credential = "../secret" }\n')
+    monkeypatch.setenv(credentials.VARIABLE, before)
+    credentials.lend(config, os.geteuid(), os.getegid())
+    room = os.environ[credentials.VARIABLE]
+    assert (room != before) is lent
+    if lent:
+        assert [file.name for file in Path(room).iterdir()] == ["token"]
+        assert not (Path(room).parent / "secret").exists()

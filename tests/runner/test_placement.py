@@ -67,6 +67,7 @@ def test_a_lost_card_proves_nothing() -> None:
     """Its numbers mean nothing."""
     lost = replace(a_reading(0), gpus=(Gpu(0, fault="lost"),))
     assert found(a_reading(24 * GIB), lost) is None
+    assert found(lost, a_reading(24 * GIB)) is None
 
 
 def test_only_arms_that_go_to_the_gpu_are_expected_there() -> None:
@@ -82,6 +83,8 @@ def test_only_arms_that_go_to_the_gpu_are_expected_there() -> None:
     assert expected([GpuBudget(loads=tuple(loads.values()))], box) == {"large": 4152}
     named = GpuBudget(need_mib=20_000, loads=(loads["small"],))
     assert expected([named], box) == {"small": 5000}
+    on_the_cpu = GpuBudget(need_mib=20_000, loads=(loads["host"],))
+    assert expected([on_the_cpu], box) == {}
     another_kind = GpuBudget(need_mib=20_000)
     assert expected([another_kind], box) == {"candidate": 5000, "baseline": 5000}
 

@@ -139,3 +139,18 @@ def test_a_rest_ends_by_itself_or_when_somebody_asks() -> None:
     with pytest.raises(Stopped, match="going down"):
         rest(60.0, clock=clock, stop=lambda: asked[0] if asked else None)
     assert clock.now() <= 1003.25
+
+
+def test_a_look_that_took_longer_than_the_deadline_is_not_the_last() -> None:
+    """The machine was suspended, or a server hung, in the middle of it: it is asked once more."""
+    clock, asked = FakeClock(), list[float]()
+
+    def slow() -> str | None:
+        asked.append(clock.now())
+        if len(asked) == 1:
+            clock.forward(60)
+            return None
+        return "there"
+
+    assert until(slow, within=10, clock=clock) == "there"
+    assert len(asked) == 2
