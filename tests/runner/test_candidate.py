@@ -260,5 +260,5 @@ def test_a_candidate_in_which_nothing_moves_is_given_up(site: Site, keeper: Keep
     clock.forward(candidates.NO_PROGRESS_S + 1)
     assert one.hopeless() == "nothing moved for 301 s"
     kill(one.who)
-    soon(lambda: True if gone(pid) else None)
+    gone([one.who])
     one.end()
