@@ -17,7 +17,7 @@ def alerts() -> None:
     """What tells a person: the alerts so far, those not delivered yet, a test of every channel."""
 
 
-@alerts.command("list")
+@alerts.command("list", short_help="The alerts, newest first, and which are not delivered.")
 @click.option("-n", "--limit", type=click.IntRange(1, MOST), default=50, show_default=True)
 @click.option("--unsent", is_flag=True, help="Only those that are not delivered.")
 @options.answers
@@ -83,7 +83,7 @@ def _deliver(config: str | None, *, as_json: bool) -> int:
     return USAGE if done.unsent else 0
 
 
-@alerts.command()
+@alerts.command(short_help="Does a test reach you, through every channel?")
 @options.answers
 def test(config: str | None, *, as_json: bool) -> int:
     """Send a test through every channel; a run asks for the proof that one of them works."""
