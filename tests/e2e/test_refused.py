@@ -219,7 +219,7 @@ def test_production_is_the_same_process_throughout(serving: Night) -> None:
 def test_prompts_that_are_no_text_cost_no_downtime(serving: Night, tmp_path: Path) -> None:
     """A file that is there and cannot be used was once found out with production down."""
     prompts = tmp_path / "prompts.txt"
-    prompts.write_bytes(b"caf\xe9")
+    prompts.write_bytes(b"ol\xe9")
     serving.job(workload={"prompts": str(prompts)})
     before = serving.serving()
     ran = serving.run()

@@ -284,7 +284,9 @@ def test_a_service_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_no_client_of_production_meets_a_candidate(tmp_path: Path) -> None:
     """Production's port stays production's."""
     loaded = job(tmp_path, candidate__port="8080")
-    with pytest.raises(ConfigError, match="8080 is the port of production's llm; while that is down its"):
+    with pytest.raises(
+        ConfigError, match="8080 is the port of production's llm; while that is down its"
+    ):
         resolve(loaded, {"llm": LIVE}, {"llm": LlamaCpp(port=8080)})
 
 
