@@ -144,7 +144,7 @@ def test_each_category_has_its_texts() -> None:
 
 @pytest.mark.parametrize(
     ("raw", "why"),
-    [(b"caf\xe9", "is not UTF-8 text"), (b"---\n \n", "holds no prompt")],
+    [(b"ol\xe9", "is not UTF-8 text"), (b"---\n \n", "holds no prompt")],
 )
 def test_a_file_of_prompts_that_cannot_be_used_is_told(
     tmp_path: Path, raw: bytes, why: str
