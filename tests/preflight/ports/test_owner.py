@@ -134,6 +134,7 @@ def test_a_service_known_by_answers_only_is_a_warning() -> None:
     verdict = ask(with_rows(listens(8080, STRANGER)), expect=ExpectedOwner(name="llm"))
     assert verdict.state is State.WARN
     assert "does not say which process" in verdict.found
+    assert ask(with_rows(listens(8080)), expect=ExpectedOwner(name="llm")).state is State.UNKNOWN
 
 
 def test_nobody_on_productions_port_is_a_warning() -> None:

@@ -130,7 +130,9 @@ def test_a_process_that_may_not_be_looked_into_is_judged_by_its_paths() -> None:
     box = a_box()
     box.deleted[100] = None
     assert ask(box).state is State.PASS
-    assert ask(box, inputs=[]).state is State.UNKNOWN
+    verdict = ask(box, inputs=[])
+    assert verdict.state is State.UNKNOWN
+    assert "what it runs from cannot be seen" in verdict.found
 
 
 def test_production_of_another_user_is_refused_for_the_process_supervisor() -> None:
@@ -195,7 +197,9 @@ def test_inside_a_service_a_started_production_would_die_with_it(mode: str, stat
     box = a_box()
     box.who = Me(UID, "runner", "/system.slice/runner.service", "runner.service")
     box.has_units(a_unit("runner.service", KillMode=mode))
-    assert ask(box).state is state
+    verdict = ask(box)
+    assert verdict.state is state
+    assert ("would die with it" in verdict.found) is (state is not State.PASS)
 
 
 def test_a_session_is_no_service() -> None:
@@ -233,6 +237,15 @@ def test_a_unit_has_to_be_startable(values: dict[str, str], state: State, said: 
     verdict = ask(box, supervisor=UNIT)
     assert verdict.state is state, verdict.message()
     assert said in verdict.found
+
+
+def test_a_directory_of_its_unit_on_a_dead_mount_is_unknown() -> None:
+    """Systemd would hang there too, or find it again."""
+    box = a_box().has_units(a_unit(WorkingDirectory="/srv/llm"))
+    box.has(missing("/srv/llm", fault=TIMEOUT, said="no answer within 5 s"))
+    verdict = ask(box, supervisor=UNIT)
+    assert verdict.state is State.UNKNOWN
+    assert "working directory /srv/llm: no answer within 5 s" in verdict.found
 
 
 def test_a_systemd_that_does_not_answer_is_unknown() -> None:

@@ -188,6 +188,15 @@ def test_the_last_rule_that_matches_decides(
         assert password_free(rules(*entries[:1], defaults="!authenticate, env_reset"), command)
 
 
+def test_sudo_that_gives_no_answer_is_unknown() -> None:
+    """It may wait for a password, or for a directory of users that is gone."""
+    box = allowed(("!authenticate", "/opt/up"), ("!authenticate", "/opt/down"))
+    box.commands[MAY_UP] = Ran(None, fault=TIMEOUT, said="sudo gave no answer within 5 s")
+    verdict = ask(box, SUDO)
+    assert verdict.state is State.UNKNOWN
+    assert "sudo gave no answer within 5 s (timeout)" in verdict.found
+
+
 def test_sudo_that_allows_the_stop_and_not_the_start_is_a_fail() -> None:
     """Case: by hand it works with a cached ticket; at midnight it could not come back."""
     box = allowed(("!authenticate", "/opt/down"))
