@@ -32,6 +32,7 @@ demo: $(READY)
 
 test: $(READY)
 	$(VENV)/bin/pytest --numprocesses 3 --dist loadfile
+	$(VENV)/bin/pytest -m docker tests/docker
 
 test-slow: $(READY)
 	$(VENV)/bin/pytest --numprocesses 3 --dist loadfile -m slow
@@ -49,7 +50,7 @@ test-systemd: $(READY)
 	RUNNER_TEST_SYSTEMD=1 $(VENV)/bin/pytest -m 'not slow' tests/systemd
 
 test-docker: $(READY)
-	RUNNER_TEST_DOCKER=1 $(VENV)/bin/pytest tests/docker
+	RUNNER_TEST_DOCKER=1 $(VENV)/bin/pytest -m docker tests/docker
 
 lint: $(READY)
 	$(VENV)/bin/ruff check

@@ -14,6 +14,8 @@ from tests.docker.engine import ROOT, Engine
 from tests.e2e.night import Night
 from tests.servers import STANDIN, free_port, soon
 
+pytestmark = pytest.mark.docker
+
 
 @pytest.fixture
 def served(night: Night, engine: Engine) -> Night:
