@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import sqlite3
 import stat
 import time
@@ -15,7 +16,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from runner.journal import Journal, JournalError, JournalTooNew
-from runner.journal_file import NAME, SCHEMA
+from runner.journal_file import NAME, SCHEMA, whose
 
 AT = datetime(2026, 11, 2, 23, 0, tzinfo=UTC)
 IDENT = {"boot": "b", "pid": 4711, "start": 99}
@@ -296,11 +297,20 @@ def test_reading_never_writes(state: Path) -> None:
         begin(journal)
 
 
-def test_an_unwritable_state_directory_names_its_owner(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_state_directory_is_named(tmp_path: Path) -> None:
     """Not a traceback from sqlite3."""
     (tmp_path / "file").touch()
-    with pytest.raises(JournalError, match=r"belongs to \w+.*set state_dir in runner.toml"):
+    with pytest.raises(JournalError, match=r"/file is a file\) → set state_dir in runner.toml"):
         Journal.open(tmp_path / "file" / "state")
+
+
+def test_a_state_directory_of_somebody_else_names_its_owner(tmp_path: Path) -> None:
+    """Whoever that is could do it."""
+    theirs = Path("/")
+    if os.geteuid() == 0:
+        theirs = tmp_path
+        os.chown(theirs, 65534, -1)
+    assert re.search(r"belongs to \w+\) → run as \w+, or set state_dir", whose(theirs / "state"))
 
 
 def test_a_full_disk_is_said_and_the_journal_goes_on_afterwards(journal: Journal) -> None:
