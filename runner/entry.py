@@ -5,6 +5,7 @@ A broken upgrade of a library must not stop production from coming back, so `rec
 """
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -18,12 +19,32 @@ if TYPE_CHECKING:
 
 _WITH_VALUE = ("--config",)
 _USAGE = 2
+_INTERRUPTED = 130
 _NOBODY_READS = 141  # what a shell reports for a program ended by SIGPIPE
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run(sys.argv[1:]))
+    argv = sys.argv[1:]
+    try:
+        code = run(argv)
+    except KeyboardInterrupt:  # while it was loading, or in a verb that takes no signal as a wish
+        place, remedy = split(argv)[1] or "runner", "to see what stands open: runner status"
+        as_json = "--json" in argv
+        code = _complain("interrupted", place, remedy, as_json=as_json, code=_INTERRUPTED)
+    _decided()
+    sys.exit(code)
+
+
+def _decided() -> None:
+    """From now on no signal that was taken as a wish changes the exit code.
+
+    On its way out Python gives those signals their deadly default back.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        taken = signal.getsignal(number)
+        if callable(taken) and taken is not signal.default_int_handler:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -126,17 +147,17 @@ def _option(name: str, argv: Sequence[str]) -> str | None:
     return found
 
 
-def _complain(message: str, place: str, remedy: str, *, as_json: bool) -> int:
+def _complain(message: str, place: str, remedy: str, *, as_json: bool, code: int = _USAGE) -> int:
     from runner.recovery.command import tell  # noqa: PLC0415 - as above
 
     if as_json:
         import json  # noqa: PLC0415 - as above
 
-        error = {"code": _USAGE, "where": place, "message": message, "remedy": remedy}
+        error = {"code": code, "where": place, "message": message, "remedy": remedy}
         tell(json.dumps({"error": error}, indent=2))
     else:
         tell(f"runner: {place}: {message} → {remedy}", error=True)
-    return _USAGE
+    return code
 
 
 def _flushed(verb: Callable[[], int]) -> int:

@@ -62,10 +62,27 @@ def recover(
                 return Recovered("nothing", "nothing is owed any more")
             done = settle(state_dir, owed, clock=clock, say=say, rounds=rounds, residency=residency)
     except lock.Busy as busy:
+        if owed is not None and _waits_for_a_stranger(state_dir, owed, busy.holder):
+            post(
+                state_dir,
+                owed,
+                words.held(owed, f"{busy}", Scale.of(clock, owed.timezone)),
+                clock=clock,
+            )
         return Recovered("held", f"{busy}", owed.run if owed else None)
     if done.state != "shutdown":
         deliver(state_dir, owed)
     return done
+
+
+def _waits_for_a_stranger(state_dir: Path, owed: Owed, holder: lock.Holder) -> bool:
+    """Whether what is down stays down for a run of another state directory, for as long as it likes.
+
+    Who has the lock on behalf of this debt restores by itself.
+    """
+    if holder.run is None or holder.run in {owed.run, lock.recovery_of(owed.run)}:
+        return False
+    return state.read(state_dir).get("phase") != "armed"
 
 
 def _owed(state_dir: Path, remembered: Owed | None = None) -> Owed | None:

@@ -611,6 +611,34 @@ def test_a_run_within_its_lease_is_left_alone(site: Site) -> None:
     assert run.poll() is None
 
 
+@pytest.mark.parametrize(
+    ("phase", "holder", "told"),
+    [
+        ("stopping", "another", ["DOWN? · run {run} died, and production waits for the box"]),
+        ("armed", "another", []),
+        ("stopping", "recovery of {run}", []),
+    ],
+)
+def test_a_box_that_a_run_of_another_state_directory_holds_is_told_once(
+    site: Site, tmp_path: Path, phase: str, holder: str, told: list[str]
+) -> None:
+    """Two users, one box: the run of the one keeps the production of the other down for hours."""
+    other = tmp_path / "other"
+    other.mkdir()
+    one = site.recipe()
+    site.leave(site.owed(one), phase)
+    name = holder.format(run=site.run)
+    with lock.hold(other, run=name, since="now", name=site.lock_name):
+        for _ in range(2):
+            done = recovers(site)
+            assert (done.state, done.run) == ("held", site.run)
+            assert f"run {name}" in done.said
+    assert site.told() == [line.format(run=site.run) for line in told]
+    assert site.is_owed
+    assert site.copies() == []
+    assert recovers(site).state == "closed"
+
+
 def test_a_recovery_that_somebody_stopped_is_ended_and_replaced(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
