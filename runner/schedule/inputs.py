@@ -24,6 +24,7 @@ _BUSY = frozenset({"/", "/tmp", "/var/tmp", "/var/log", "/dev/shm", "/home", "/r
 """Directories that are watched only for files that lie right in them."""
 
 _NEVER = frozenset({"/", "/proc", "/sys", "/dev"})
+_MODELS = (".gguf", ".safetensors", ".bin", ".pt", ".pth")
 _TRIES = 5
 
 
@@ -136,10 +137,15 @@ class Inputs:
 
 
 def _places(paths: Iterable[str]) -> Iterator[str]:
-    """The directories to watch: each file's own, and those above, which see that one go."""
+    """The directories to watch: each file's own, and the one above, which sees that one go.
+
+    Of models all of those above, since they lie in trees that are moved as a whole; the directories
+    above programs are opened all the time, and each time would wake us.
+    """
     for path in paths:
         own, *above = map(str, PurePosixPath(path).parents)
-        for place in (own, *(one for one in above if one not in _BUSY)):
+        far = above if path.endswith(_MODELS) else above[:1]
+        for place in (own, *(one for one in far if one not in _BUSY)):
             if place not in _NEVER and _may_watch(place):
                 yield place
 

@@ -80,11 +80,14 @@ def test_a_path_without_a_directory_is_told_when_that_appears(
 ) -> None:
     """A disk that is not mounted yet; until then the early checks tell."""
     inputs.set([str(tmp_path / "no" / "such" / "place" / "x.gguf")])
+    assert str(tmp_path) in inputs.places
     assert inputs.changed() == []
     (tmp_path / "no").mkdir()
     assert "no appeared" in said(inputs)
     inputs.set(["/nonexistent/x.gguf"])
     assert inputs.places == ()
+    inputs.set([str(tmp_path / "no" / "bin" / "llama-server")])
+    assert inputs.places == (str(tmp_path / "no"),), "what lies above a program is opened all day"
 
 
 LIMITED = """
