@@ -189,3 +189,15 @@ def test_a_task_that_was_ended_from_outside_proves_nothing(serving: Night, tmp_p
     back(serving, ran, 5)
     assert "did not end within 1 s" in str(ran.json)
     assert ran.claim("exit_code")["state"] == "unproven"
+
+
+def test_production_that_somebody_starts_again_ends_the_run(serving: Night) -> None:
+    """Two of them would not fit: the candidate goes at once, and the run says who came."""
+    serving.job("--load-seconds", "60", candidate={"ready_within": "10m"})
+    run = serving.begin_and_stop_production()
+    serving.start()
+    came = serving.serving()
+    ran = run.end()
+    back(serving, ran, 5)
+    assert ran.json["why"].startswith(f"llm is back while it should be down: pid {came}, ")
+    assert serving.serving() == came

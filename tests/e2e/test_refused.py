@@ -1,7 +1,9 @@
 """Preflight says no: nothing is touched, production's process stays, and everything is named."""
 
+import contextlib
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -154,6 +156,39 @@ httpx.post("http://127.0.0.1:{service["port"]}/completion", json={{"prompt": "pl
             client.kill()
     assert ran.code == 3, str(ran)
     assert night.serving() == before
+
+
+def test_what_goes_between_preflight_and_the_stop_is_seen_by_the_gate(
+    night: Night, tmp_path: Path
+) -> None:
+    """A model that is deleted while the run waits for an idle production: production stays up."""
+    service = night.service("llm", "--hold-request", "please wait", idle_within="60s")
+    night.job()
+    night.start()
+    before = night.serving()
+    ask = f"""
+import httpx
+httpx.post("http://127.0.0.1:{service["port"]}/completion", json={{"prompt": "please wait"}})
+"""
+    with subprocess.Popen([sys.executable, "-I", "-c", ask], cwd=tmp_path) as client:
+        try:
+            soon(lambda: get(service["port"], "/slots?fail_on_no_slot=1") == 503 or None)
+            run = night.begin("run", "night", "--json")
+            soon(lambda: True if _looked(night) else None, within=20)
+            night.model.unlink()
+        finally:
+            client.kill()
+    ran = run.end()
+    refused(night, before, ran)
+    assert ran.check("file.exists", "fail")
+    assert ran.json["why"] == "something changed since it was checked"
+
+
+def _looked(night: Night) -> bool:
+    """Whether preflight has answered."""
+    with contextlib.suppress(sqlite3.Error), sqlite3.connect(night.state / "journal.db") as db:
+        return bool(db.execute("SELECT count(*) FROM verdicts").fetchone()[0])
+    return False
 
 
 @pytest.fixture
