@@ -1,12 +1,16 @@
 """`runner serve`: the daemon, under systemd, in a container or in the foreground."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from runner import who
 from runner.cli import options, out
 from runner.outcome import Outcome, exit_code
+
+if TYPE_CHECKING:
+    from runner.settings import Settings
 
 
 @click.command()
@@ -28,6 +32,7 @@ def serve(config: str | None, *, as_json: bool) -> int:
     stop, wishes = StopFlag(), Wishes()
     stop.install()
     wishes.install()
+    out.warn(_beginning(path, settings))
     try:
         keep_serving(path, settings, times=RealTimes(), stop=stop, wishes=wishes)
     except Taken as taken:
@@ -41,3 +46,13 @@ def serve(config: str | None, *, as_json: bool) -> int:
         {"ended": stop()}, f"ended: {stop()}; runs that go on are not touched", as_json=as_json
     )
     return 0
+
+
+def _beginning(path: Path, settings: "Settings") -> str:
+    """What a person at a terminal reads, and the log of the unit keeps; whatever comes is told."""
+    planned = len(settings.schedule)
+    schedule = f"{planned} schedule{'s' * (planned != 1)}" if planned else "no schedule"
+    services = ", ".join(one.name for one in settings.production) or "no production"
+    return (
+        f"serving {path}: {schedule}, watching {services}; Ctrl-C ends it, and no run that goes on"
+    )

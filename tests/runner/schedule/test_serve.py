@@ -279,6 +279,18 @@ def test_why_and_next_answer_in_words_and_in_json(served: Served) -> None:
     assert status["next"]["job"] == JOB
 
 
+def test_whoever_starts_it_reads_what_it_does(served: Served) -> None:
+    """In a terminal it would otherwise stand there without a word, until something goes wrong."""
+    served.due_in(3000.0)
+    run = served.night.begin("serve")
+    assert run.process.stderr is not None
+    begun = run.process.stderr.readline()
+    run.process.send_signal(signal.SIGTERM)
+    ended = run.end()
+    assert begun.startswith(f"serving {served.night.config}: 1 schedule, watching llm; Ctrl-C")
+    assert (ended.code, ended.out) == (0, "ended: interrupted by TERM; runs that go on are not touched\n")
+
+
 def test_others_may_ask_without_the_daemon(served: Served) -> None:
     """`may-i` reads what was published, with exit 0 or 1 and a sentence."""
     served.due_in(3000.0)
