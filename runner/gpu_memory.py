@@ -20,20 +20,23 @@ def residency(box: Box) -> Callable[[set[int]], float | None]:
 
     def held(pids: set[int]) -> float | None:
         reading = box.gpus(within=GPU_WITHIN_S)
-        if reading.fault or not reading.gpus:
-            return None
-        total = 0.0
-        for gpu in reading.gpus:
-            if gpu.procs is None:
-                return None
-            for one in gpu.procs:
-                if one.pid in pids:
-                    if one.mib is None:
-                        return None
-                    total += one.mib
-        return total
+        return None if reading.fault or not reading.gpus else held_mib(reading, pids)
 
     return held
+
+
+def held_mib(reading: GpuReading, pids: set[int]) -> int | None:
+    """MiB of these processes on all cards; None where the driver does not say."""
+    total = 0
+    for gpu in reading.gpus:
+        if gpu.procs is None:
+            return None
+        for row in gpu.procs:
+            if row.pid in pids:
+                if row.mib is None:
+                    return None
+                total += row.mib
+    return total
 
 
 def held_by(members: Iterable[int], reading: GpuReading) -> str:

@@ -14,6 +14,7 @@ from preflight.models import fit
 from preflight.models.fit import Load
 from preflight.models.memory import Shape
 from preflight.wording import memory
+from runner.gpu_memory import held_mib
 
 _WITHIN_S = 10.0
 _ARMS = ("candidate", "baseline")
@@ -69,7 +70,7 @@ class Placement:
         if now.fault or any(gpu.fault for gpu in (*before.gpus, *now.gpus)):
             return None
         risen = _free(before) - _free(now)
-        held = _held(now, pids)
+        held = held_mib(now, pids)
         if max(risen, held or 0) >= least:
             return None
         said = without_gpu(log)
@@ -83,17 +84,3 @@ class Placement:
 
 def _free(reading: GpuReading) -> int:
     return sum(gpu.free_mib for gpu in reading.gpus)
-
-
-def _held(reading: GpuReading, pids: set[int]) -> int | None:
-    """MiB of these processes on all cards; None where the driver does not say."""
-    total = 0
-    for gpu in reading.gpus:
-        if gpu.procs is None:
-            return None
-        for row in gpu.procs:
-            if row.pid in pids:
-                if row.mib is None:
-                    return None
-                total += row.mib
-    return total
