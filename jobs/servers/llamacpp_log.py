@@ -83,6 +83,7 @@ _ANY = re.compile(
     )
 )
 _FATAL_LINE = re.compile("|".join(f"(?:{text})" for text in FATAL))
+_LONGEST = 4096  # characters of a line that are looked at; those that tell something are short
 _KEPT = 5  # of lines that say the same for each request or each tensor, the first few are enough
 
 
@@ -94,7 +95,8 @@ def read(text: str, *, source: str, arm: str) -> tuple[Evidence, ...]:
     """
     at, kept, counts = now(), [], dict[str, int]()
     statistics: dict[str, Evidence] = {}
-    for line in text.splitlines():
+    for whole in text.splitlines():
+        line = whole[:_LONGEST]
         if not _ANY.search(line):
             continue
         for kind, value in _says(line):

@@ -1,6 +1,7 @@
 """llama-server: its command line, its readiness, its log and its pages; texts are of real servers."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,24 @@ def test_lines_that_repeat_themselves_are_kept_five_times() -> None:
     """A line a tensor would fill a report."""
     line = "W model has unused tensor blk.4.nextn.enorm.weight (size = 512 bytes) -- ignoring\n"
     assert len(LlamaCpp().log_evidence(line * 100)) == 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "exceeds the training context of the model ",
+        "draft acceptance = 0.0 (",
+        "adding speculative implementation '",
+        "failed to load model ",
+        "statistics x: ",
+        "x",
+    ],
+)
+def test_a_log_that_is_one_line_is_looked_through_at_once(text: str) -> None:
+    """A server that writes megabytes without a line feed; before, ten of them took for ever."""
+    began = time.process_time()
+    LlamaCpp().log_evidence(text * ((8 << 20) // len(text)))
+    assert time.process_time() - began < 5
 
 
 def test_older_acceptance_lines_are_read() -> None:
