@@ -21,6 +21,7 @@ from tests.systemd.machine import Machine
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs/how-to/install.md"
+SOURCE = "/usr/src/runner"
 RUNNER = "/opt/runner/bin/runner"
 STATE = "/var/lib/runner"
 UNIT = "llama.service"
@@ -104,11 +105,11 @@ class Box(Machine):
         for user in ("anna", "bob"):
             self.prepare("useradd", "--create-home", user)
         self.prepare("useradd", "--system", "llama")
-        if not self.exists(str(ROOT)):  # on a mount of its own, which the overlay does not show
-            there = self.root / str(ROOT).lstrip("/")
-            shutil.copytree(ROOT, there, ignore=shutil.ignore_patterns(".venv", ".git", ".demo"))
+        # a copy: a checkout on a mount of its own, or below /tmp, is not to be seen in there
+        left = shutil.ignore_patterns(".*", "dist", "build", "__pycache__")
+        shutil.copytree(ROOT, self.root / SOURCE.lstrip("/"), ignore=left)
         first, *rest = guide()
-        self.prepare(*shlex.split(first), f"PYTHON={self._python()}", folder=str(ROOT))
+        self.prepare(*shlex.split(first), f"PYTHON={self._python()}", folder=SOURCE)
         self._production()
         self.boot()
         self.do("systemctl", "enable", "--now", "bot-api.service", UNIT)
@@ -118,7 +119,7 @@ class Box(Machine):
                 self._configure()  # a person has edited what was copied
             if line.startswith("runner doctor"):
                 break
-            self.do("env", f"--chdir={ROOT}", *shlex.split(line))
+            self.do("env", f"--chdir={SOURCE}", *shlex.split(line))
         self.do(RUNNER, "alerts", "test")
 
     def _production(self) -> None:
@@ -130,7 +131,7 @@ class Box(Machine):
         (self.root / SERVER.lstrip("/")).symlink_to("/" + str(server.relative_to(self.root)))
         self.write("/usr/local/bin/sleeper", SLEEPER, mode=0o755)
         self.unit()
-        api = ROOT / "tests/alerts/bot_api.py"
+        api = f"{SOURCE}/tests/alerts/bot_api.py"
         self.write(
             "/etc/systemd/system/bot-api.service",
             f"[Service]\nExecStart=/usr/bin/python3 -I {api} {BOT_PORT} {TOLD}\n"
