@@ -23,6 +23,7 @@ from runner.until import Clock, RealClock, rest
 _GATE_S = 10.0
 _TABLES = ("runs", "results", "events", "verdicts", "outbox", "incidents")
 _DECIDED = ("paused", "not applicable")  # a person's own decision is not told
+_STANDS = ("SERVING", "DOWN", "DEGRADED", "PRODUCTION UNKNOWN")
 _TOKEN = re.compile(r"\b\d{6,12}:[A-Za-z0-9_-]{30,}\b")
 
 Json = dict[str, Any]
@@ -47,6 +48,7 @@ class Audit:
         services: Any = self._owed.get("services") or good.values()
         self._services: list[Json] = list(services)
         self._rows: dict[str, list[Json]] = {name: [] for name in _TABLES}
+        self._by_run: dict[tuple[str, str | None], list[Json]] = {}
         if (state_dir / "journal.db").exists():
             self._read(state_dir / "journal.db")
         self._tagged: dict[str, set[int]] = {}
@@ -61,10 +63,12 @@ class Audit:
                 db.row_factory = sqlite3.Row
                 db.execute("BEGIN")  # one moment for all tables, or a run seems half told
                 select = "SELECT * FROM {}".format
-                self._rows = {
-                    name: [dict(row) for row in db.execute(select(name))] for name in _TABLES
-                }
+                for name in _TABLES:
+                    for row in map(dict, db.execute(select(name))):
+                        self._rows[name].append(row)
+                        self._by_run.setdefault((name, row["run"]), []).append(row)
         except sqlite3.Error as error:
+            self._rows, self._by_run = {name: [] for name in _TABLES}, {}
             self.unknown.append(f"{path} cannot be read: {error}")
 
     def broken(self) -> Iterator[Broken]:
@@ -75,8 +79,9 @@ class Audit:
             yield from (Broken(promise, said) for said in look())
 
     def _serving(self) -> Iterator[str]:
-        alerts = [json.loads(row["body"]).get("first_line") for row in self._rows["outbox"]]
-        told = any("DOWN" in str(alert) for alert in alerts)
+        lines = [str(json.loads(row["body"]).get("first_line")) for row in self._rows["outbox"]]
+        known = [line for line in lines if line.startswith(_STANDS)]
+        told = bool(known) and not known[-1].startswith("SERVING")  # the last is what people know
         told |= any(not it["resolved"] for it in self._rows["incidents"] if it["key"] != "journal")
         for one in self._services:
             why = "" if told or self.unknown else _not_serving(one)
@@ -91,26 +96,24 @@ class Audit:
         return at_work or any(_lives(run) for run in self._rows["runs"] if not run["outcome"])
 
     def _one_tenant(self) -> Iterator[str]:
-        candidates = set(self._tagged.get(str(self._owed.get("run")), ()))
+        candidates = self._tagged.get(str(self._owed.get("run")))
         for one in self._services:
-            copies = _copies(one)
-            if len(copies) > 1:
+            if len(copies := _copies(one)) > 1:
                 yield f"{one['name']} runs {len(copies)} times: pids {sorted(copies)}"
             if copies and candidates and one["name"] in self._owed.get("stops", ()):
                 yield f"{one['name']} and a candidate live at once: pids {sorted(candidates)}"
 
     def _no_orphans(self) -> Iterator[str]:
-        ended = {run["run"] for run in self._rows["runs"] if run["outcome"]}
         for run, pids in self._tagged.items():
-            if run in ended:
+            if any(row["outcome"] for row in self._of("runs", run)):
                 yield f"run {run} has ended, and pids {sorted(pids)} of its candidate live"
 
     def _no_limbo(self) -> Iterator[str]:
         for run in self._rows["runs"]:
             name, outcome, code = run["run"], run["outcome"], run["exit_code"]
-            if outcome is None and name != self._owed.get("run") and not _lives(run):
-                yield f"run {name} has no outcome, no process and no debt"
             if outcome is None:
+                if name != self._owed.get("run") and not _lives(run):
+                    yield f"run {name} has no outcome, no process and no debt"
                 continue
             if MEANINGS.get(code, ("",))[0] != outcome:
                 yield f"run {name} is {outcome} with exit code {code}"
@@ -127,15 +130,12 @@ class Audit:
                 yield f"run {run['run']} was {run['outcome']}, and no alert says so"
 
     def _of(self, table: str, run: str) -> list[Json]:
-        return [row for row in self._rows[table] if row["run"] == run]
+        return self._by_run.get((table, run), [])
 
     def _safe_stop(self) -> Iterator[str]:
-        for row in self._rows["events"]:
-            if row["name"] != "stopping":
-                continue
-            run, detail = row["run"], json.loads(row["detail"])
-            said = f"run {run} stopped production"
-            verdicts = [json.loads(one["body"]) for one in self._of("verdicts", run)]
+        for row in (each for each in self._rows["events"] if each["name"] == "stopping"):
+            said, detail = f"run {row['run']} stopped production", json.loads(row["detail"])
+            verdicts = [json.loads(one["body"]) for one in self._of("verdicts", row["run"])]
             if not verdicts:
                 yield f"{said} without a preflight"
             for one in verdicts:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from datetime import tzinfo
 from pathlib import Path
@@ -111,6 +112,9 @@ def recover_main(argv: Sequence[str]) -> int:
         done = recover.recover(state_dir, clock=RealClock(), say=say)
     except OSError as error:
         return _fail(f"{state_dir} cannot be used: {error.strerror}", as_json=given.json)
+    except Exception as error:  # noqa: BLE001 - it has been told; what is owed is owed as before
+        traceback.print_exc()
+        done = recover.Recovered("owed", f"recovery failed: {type(error).__name__}: {error}")
     if given.json:
         said = {"state": done.state, "said": done.said, "run": done.run, "note": note}
         tell(json.dumps(said | {"production": done.production or None}))
@@ -132,11 +136,7 @@ def _would(state_dir: Path, *, as_json: bool) -> int:
         owed = recipe.read(state_dir)
     except recipe.Unreadable as error:
         return _fail(str(error), as_json=as_json)
-    steps = [
-        f"{one.name} is {driver(one).standing().state}; if it does not serve, start it by"
-        f" {one.supervisor['kind']}: {_how(one)}"
-        for one in (owed.stopped if owed else [])
-    ]
+    steps = [_step(one) for one in (owed.stopped if owed else [])]
     if as_json:
         tell(json.dumps({"owed": owed.run if owed else None, "would": steps}))
     else:
@@ -144,6 +144,16 @@ def _would(state_dir: Path, *, as_json: bool) -> int:
         for step in steps:
             tell(f"  {shown(step)}")
     return 0
+
+
+def _step(one: recipe.Recipe) -> str:
+    try:
+        return (
+            f"{one.name} is {driver(one).standing().state}; if it does not serve, start it by"
+            f" {one.supervisor['kind']}: {_how(one)}"
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # of another version
+        return f"{one.name}: its recipe cannot be followed: {error!r}"
 
 
 def _how(one: recipe.Recipe) -> str:

@@ -93,7 +93,7 @@ def _production(owed: Owed, known: Mapping[str, Any]) -> set[int]:
         past = Past.from_json(services.get(one.name) or {})
         try:
             pids |= driver(one, past.started).standing().family
-        except (KeyError, TypeError, ValueError):  # a recipe of another version
+        except (KeyError, TypeError, ValueError, AttributeError):  # a recipe of another version
             continue
     return pids
 

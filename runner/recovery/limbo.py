@@ -39,8 +39,9 @@ def close_dead(state_dir: Path, clock: Clock, *, owing: str | None = None) -> li
             whole = _production(state_dir, clock)
             with Journal.open(state_dir) as journal:
                 for run in dead:
-                    result = _own_result(state_dir, run) or _interrupted(run, whole)
-                    if _close(journal, run, result, clock):
+                    taken = _taken_over(journal, run["run"])
+                    result = _own_result(state_dir, run) or _interrupted(run, whole, taken)
+                    if _close(journal, run, result, taken or _WHY, clock):
                         closed.append(run["run"])
     except (JournalError, OSError):
         return closed  # the next look is not far
@@ -60,6 +61,12 @@ def _own_result(state_dir: Path, run: Json) -> Json | None:
     return said if whole else None
 
 
+def _taken_over(journal: Journal, run: str) -> str | None:
+    """That a person has taken over what this run owed, and why."""
+    said = [one["detail"] for one in journal.events(run) if one["name"] == "released"]
+    return f"a person has taken production over: {said[-1].get('reason')}" if said else None
+
+
 def _production(state_dir: Path, clock: Clock) -> Json:
     """How the services stand that were last seen serving; nothing is waited for."""
     scale = account.Scale.of(clock)
@@ -72,11 +79,11 @@ def _production(state_dir: Path, clock: Clock) -> Json:
     return account.production(stands)
 
 
-def _close(journal: Journal, run: Json, result: Json, clock: Clock) -> bool:
+def _close(journal: Journal, run: Json, result: Json, why: str, clock: Clock) -> bool:
     headline, outcome = str(result["headline"]), str(result["outcome"])
     alert = {
         "first_line": headline,
-        "text": f"{result.get('alert') or headline}\n{_WHY}; run {run['run']}",
+        "text": f"{result.get('alert') or headline}\n{why}; run {run['run']}",
         "at": str(result.get("ended") or run["started"]),
         "kind": outcome,
     }
@@ -91,14 +98,16 @@ def _close(journal: Journal, run: Json, result: Json, clock: Clock) -> bool:
     )
 
 
-def _interrupted(run: Json, whole: Json) -> Json:
-    word = {"serving": "SERVING · ", "down-before": "DOWN, and not by us · "}
+def _interrupted(run: Json, whole: Json, taken: str | None) -> Json:
+    down = "DOWN · " if taken else "DOWN, and not by us · "
+    word = {"serving": "SERVING · ", "down-before": down}
+    ended = "a person has taken production over" if taken else "it owed nothing"
     return {
         **{name: run[name] for name in ("run", "job", "trigger", "started")},
         "outcome": str(Outcome.INTERRUPTED),
         "exit_code": exit_code(Outcome.INTERRUPTED, "KILL"),
-        "headline": f"{word.get(whole['state'], '')}{run['job']} INTERRUPTED, it owed nothing",
-        "why": _WHY,
+        "headline": f"{word.get(whole['state'], '')}{run['job']} INTERRUPTED, {ended}",
+        "why": taken or _WHY,
         "production": whole,
         "checks": [],
         "claims": [],

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.recovery.files import read_json, remove_durably, reserve, write_durably
+from runner.recovery.lock import BOX
 
 NAME = "recovery.json"
 COPY = "recovery.copy.json"
@@ -63,10 +64,40 @@ class Recipe:
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Recipe:
-        """The recipe in a JSON object. Raises KeyError when a part is missing that has no default."""
-        required = ("name", "kind", "host", "port", "supervisor", "probe")
-        optional = {name: said[name] for name in cls.__dataclass_fields__ if name in said}
-        return cls(**{name: said[name] for name in required} | optional)
+        """The recipe in a JSON object.
+
+        A part that is missing, or is not what it is here, counts as its default. Raises KeyError or
+        TypeError where it has none.
+        """
+        known = {
+            name: said[name]
+            for name, kinds in _PARTS.items()
+            if name in said and isinstance(said[name], kinds)
+        }
+        for name in ("name", "port", "supervisor", "probe"):
+            if name not in known:
+                raise KeyError(name) if name not in said else TypeError(f"{name} is {said[name]!r}")
+        for name in ("inputs", "fallbacks", "pins"):
+            known[name] = [one for one in known.get(name, ()) if isinstance(one, dict)]
+        return cls(**{"kind": "", "host": "127.0.0.1"} | known)
+
+
+_NUMBER = (int, float)
+_PARTS: dict[str, type | tuple[type, ...]] = {
+    "name": str,
+    "kind": str,
+    "host": str,
+    "port": int,
+    "supervisor": dict,
+    "probe": dict,
+    "identity": dict,
+    "inputs": list,
+    "ready_within": _NUMBER,
+    "slowest_load": _NUMBER,
+    "settle": _NUMBER,
+    "fallbacks": list,
+    "pins": list,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +146,20 @@ class Owed:
 
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Owed:
-        """The obligation in a JSON object. Raises KeyError, TypeError or ValueError."""
+        """The obligation in a JSON object; what is missing is as if it were not known.
+
+        Raises KeyError, TypeError or ValueError.
+        """
         known: Json = {name: said[name] for name in cls.__dataclass_fields__ if name in said}
-        known["services"] = [Recipe.from_json(recipe) for recipe in said["services"]]
+        services = [Recipe.from_json(recipe) for recipe in said["services"]]
+        unknown = {
+            "job": "a job that is not known",
+            "boot": "unknown",
+            "since": "",
+            "lock_name": BOX,
+            "stops": [one.name for one in services],
+        }
+        known = unknown | known | {"services": services}
         known.setdefault("tell", [])
         wrong = [name for name, kinds in _KINDS.items() if not isinstance(known.get(name), kinds)]
         if wrong:

@@ -20,7 +20,7 @@ from runner.recovery.recipe import Owed, Unreadable
 from runner.recovery.restore import Say, residency_by_tool
 from runner.recovery.settle import Recovered, quietly, settle
 from runner.recovery.tell import deliver, post
-from runner.until import Clock
+from runner.until import Clock, RealClock
 
 __all__ = ["Recovered", "end_leftovers", "quietly", "recover", "release", "settle"]
 
@@ -40,12 +40,40 @@ def recover(
 
     Runs that died owing nothing get their outcome here too. `rounds` limits the tries (None: until
     it serves or the machine goes down). `remembered` is what a guardian knows to be owed, should
-    the files be gone. Raises OSError only when the lock cannot be asked for at all.
+    the files be gone. Raises OSError only when the lock cannot be asked for at all; a fault of ours
+    is told before it is raised.
     """
     owed = _owed(state_dir, remembered)
     limbo.close_dead(state_dir, clock, owing=owed.run if owed else None)
     if owed is None:
         return Recovered("nothing", "nothing is owed")
+    try:
+        return _pay(
+            state_dir,
+            owed,
+            clock=clock,
+            say=say,
+            rounds=rounds,
+            residency=residency,
+            remembered=remembered,
+        )
+    except Exception as error:  # whatever it is, production is still owed
+        alert = words.fault(owed, error, Scale.of(clock, owed.timezone))
+        post(state_dir, owed, alert, clock=clock)
+        raise
+
+
+def _pay(
+    state_dir: Path,
+    owed: Owed,
+    *,
+    clock: Clock,
+    say: Say,
+    rounds: int | None,
+    residency: Residency,
+    remembered: Owed | None,
+) -> Recovered:
+    """Take the lock, once whoever hangs on it has been ended, and settle what is still owed then."""
     if hung := end_hung_holder(state_dir, owed, clock):
         post(
             state_dir,
@@ -57,21 +85,19 @@ def recover(
     label = lock.recovery_of(owed.run)
     try:
         with lock.hold(state_dir, run=label, since=since, name=owed.lock_name, file_needed=False):
-            owed = _owed(state_dir, remembered)  # whoever had the lock may have paid
-            if owed is None:
+            still = _owed(state_dir, remembered)  # whoever had the lock may have paid
+            if still is None:
                 return Recovered("nothing", "nothing is owed any more")
-            done = settle(state_dir, owed, clock=clock, say=say, rounds=rounds, residency=residency)
-    except lock.Busy as busy:
-        if owed is not None and _waits_for_a_stranger(state_dir, owed, busy.holder):
-            post(
-                state_dir,
-                owed,
-                words.held(owed, f"{busy}", Scale.of(clock, owed.timezone)),
-                clock=clock,
+            done = settle(
+                state_dir, still, clock=clock, say=say, rounds=rounds, residency=residency
             )
-        return Recovered("held", f"{busy}", owed.run if owed else None)
+    except lock.Busy as busy:
+        if _waits_for_a_stranger(state_dir, owed, busy.holder):
+            scale = Scale.of(clock, owed.timezone)
+            post(state_dir, owed, words.held(owed, f"{busy}", scale), clock=clock)
+        return Recovered("held", f"{busy}", owed.run)
     if done.state != "shutdown":
-        deliver(state_dir, owed)
+        deliver(state_dir, still)
     return done
 
 
@@ -130,7 +156,7 @@ def _unreadable(state_dir: Path, error: Unreadable) -> Owed:
     )
 
 
-def release(state_dir: Path, reason: str) -> bool:
+def release(state_dir: Path, reason: str, *, clock: Clock | None = None) -> bool:
     """A person takes production over: nothing of ours will start it any more for this debt.
 
     False when nothing is owed. Raises lock.Busy while the run itself lives: cancel that instead.
@@ -145,8 +171,9 @@ def release(state_dir: Path, reason: str) -> bool:
         raise lock.Busy(holder)
     # first, so that nobody takes the missing file for the work of a clean-up
     recipe.mark_released(state_dir, owed.run)
-    recipe.close(state_dir, [])
+    recipe.close(state_dir, owed.services)  # as they were seen serving, before they were stopped
     with Journal.open(state_dir) as journal:
         journal.event(owed.run, "released", reason=reason)
-        journal.incident(f"{owed.run}:released", f"production was taken over: {reason}", owed.run)
+    limbo.close_dead(state_dir, clock or RealClock())
+    deliver(state_dir, owed)
     return True

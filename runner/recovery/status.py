@@ -40,7 +40,7 @@ def _service(one: Recipe, past: Json) -> Json:
     why = "; ".join(differs or ()) or who.why or look.why or look.state
     try:
         heads = sorted(head.pid for head in driver(one).standing().heads)
-    except (KeyError, TypeError, ValueError) as error:  # a recipe of another version
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # of another version
         heads, why = [], why or f"its recipe cannot be read: {error!r}"
     started = proc.started_at(heads[0]) if heads else None
     state, identity = "down", "unknown"

@@ -173,6 +173,18 @@ def unkillable(owed: Owed, who: str, scale: Scale) -> Alert:
     )
 
 
+def fault(owed: Owed, error: Exception, scale: Scale) -> Alert:
+    """Recovery itself has failed, by a fault of ours or by a record that nobody can follow."""
+    return incident(
+        owed,
+        "fault",
+        f"DOWN? · what run {owed.run} owes cannot be brought back · look at once",
+        f"recovery failed: {type(error).__name__}: {error}\n"
+        "it is tried again; bring production back by hand, and then: runner release --reason …",
+        scale,
+    )
+
+
 def result(owed: Owed, known: Json, whole: Json, told: Alert, scale: Scale) -> Json:
     """The result object of a run that could not write its own."""
     bad = whole["state"] in {"down", "degraded"}

@@ -115,6 +115,25 @@ def test_p1_a_production_that_is_down_and_was_told(state: Path) -> None:
     assert broken(state, "P1") == []
 
 
+@pytest.mark.parametrize(
+    ("lines", "findings"),
+    [
+        (["DOWN since 00:36 · llm does not start"], 0),
+        (["PRODUCTION UNKNOWN · what a dead run owes cannot be read · look at once"], 0),
+        (["DOWN since 00:36 · llm does not start", "NOT LOOKED AT · night SKIPPED"], 0),
+        (["SERVING since 00:30 · night REFUTED"], 1),
+        (["DOWN since 00:36 · llm does not start", "SERVING since 00:40 · llm is back"], 1),
+    ],
+)
+def test_p1_what_was_told_last_counts(state: Path, lines: list[str], findings: int) -> None:
+    """An old DOWN that was followed by a SERVING tells nobody of today's."""
+    write_json(state / "last-good.json", {"llm": recipe(free_port())})
+    with Journal.open(state) as journal:
+        for line in lines:
+            journal.post(line, {"first_line": line, "text": "", "at": AT})
+    assert len(broken(state, "P1")) == findings
+
+
 def test_p1_a_history_that_starts_anew_tells_nothing_of_production(state: Path) -> None:
     """Its incident stays open, and is about the journal alone."""
     write_json(state / "last-good.json", {"llm": recipe(free_port())})

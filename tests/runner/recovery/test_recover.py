@@ -13,8 +13,10 @@ import pytest
 
 from preflight.linux import proc
 from preflight.linux.proc import Ident
+from runner.audit import audit
 from runner.journal import Journal
-from runner.recovery import lock, recipe, recover, settle, state
+from runner.recovery import lock, recipe, recover, settle, state, status
+from runner.recovery.command import recover_main
 from runner.recovery.drivers import driver
 from runner.recovery.files import RESERVE
 from runner.recovery.recipe import Owed, Recipe
@@ -207,15 +209,69 @@ def test_the_recovery_file_of_an_older_version_has_fewer_fields(site: Site) -> N
     """Everything that has a default may be missing."""
     one = site.recipe()
     owed = site.owed(one).to_json()
-    owed = {
-        name: owed[name]
-        for name in ("run", "job", "boot", "since", "lock_name", "services", "stops")
-    }
-    kept = ("name", "kind", "host", "port", "supervisor", "probe")
+    owed = {name: owed[name] for name in ("run", "lock_name", "services")}
+    kept = ("name", "port", "supervisor", "probe")
     owed["services"] = [{name: one.to_json()[name] for name in kept}]
     (site.state_dir / recipe.NAME).write_text(json.dumps(owed))
     assert recovers(site).state == "closed"
     assert site.serves(one)
+
+
+def test_parts_that_another_version_writes_otherwise_count_as_their_defaults(site: Site) -> None:
+    """What is not understood is not followed, and keeps nobody down."""
+    one = site.recipe()
+    site.leave(site.owed(one))
+    said = json.loads((site.state_dir / recipe.NAME).read_text())
+    said["services"][0] |= {
+        "kind": None,
+        "identity": None,
+        "inputs": [7, {"new": 1}],
+        "ready_within": "20m",
+        "slowest_load": "long",
+        "settle": None,
+        "fallbacks": [None],
+        "pins": {},
+    }
+    for name in (recipe.NAME, recipe.COPY):
+        (site.state_dir / name).write_text(json.dumps(said))
+    assert recover_main(["--state-dir", str(site.state_dir), "--dry-run"]) == 0
+    assert status.status(site.state_dir)["production"]["state"] == "down"
+    assert recovers(site).state == "closed"
+    assert site.serves(one)
+
+
+@pytest.mark.parametrize("part", ["name", "port", "supervisor", "probe"])
+def test_a_recipe_without_what_it_needs_is_a_debt_that_cannot_be_read(
+    site: Site, part: str
+) -> None:
+    """Guessed at by nobody: the service comes back as it was last seen, and that is told."""
+    one = site.recipe()
+    recipe.remember(site.state_dir, [one])
+    site.leave(site.owed(one), tell=site.owed().tell)
+    said = json.loads((site.state_dir / recipe.NAME).read_text())
+    said["services"][0][part] = None
+    for name in (recipe.NAME, recipe.COPY):
+        (site.state_dir / name).write_text(json.dumps(said))
+    assert recovers(site).state == "closed"
+    assert site.serves(one)
+    assert "could not be read" in site.alerts.read_text()
+
+
+def test_a_recovery_that_fails_by_a_fault_of_its_own_tells_so_once(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Production is down, and nobody comes: the one thing left is to say it. It stays owed."""
+    one = site.recipe()
+    site.leave(site.owed(one), services={"llm": {"stop_asked": True, "family": 7}})
+    for _ in range(2):
+        assert recover_main(["--state-dir", str(site.state_dir), "--json"]) == 10
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert said["state"] == "owed"
+    assert "TypeError" in said["said"]
+    assert site.told() == [
+        f"DOWN? · what run {site.run} owes cannot be brought back · look at once"
+    ]
+    assert site.is_owed
 
 
 def test_what_cannot_be_said_well_is_said_all_the_same(site: Site) -> None:
@@ -508,6 +564,28 @@ def test_a_released_debt_is_not_paid_any_more(site: Site) -> None:
     assert recovers(site, remembered=owed).state == "nothing"
     assert not recover.release(site.state_dir, "again")
     assert site.copies() == []
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_a_run_whose_debt_was_taken_over_says_so(site: Site, *, serves: bool) -> None:
+    """Its outcome comes with the release, is told, and does not say that it owed nothing."""
+    one = site.start(site.recipe()) if serves else site.recipe()
+    with Journal.open(site.state_dir) as journal:
+        gone = {"boot": "another boot", "pid": 4711, "start": 1}
+        journal.begin(site.run, "night", "manual", gone, "2026-03-01T00:00:00+00:00")
+    site.leave(site.owed(one))
+    assert recover.release(site.state_dir, "new disk")
+    word = "SERVING" if serves else "DOWN"
+    assert site.told() == [f"{word} · night INTERRUPTED, a person has taken production over"]
+    assert "a person has taken production over: new disk" in site.alerts.read_text()
+    with Journal.open(site.state_dir, read_only=True) as journal:
+        run = journal.run(site.run)
+        assert journal.incidents() == []
+    assert run is not None
+    assert (run["outcome"], run["exit_code"]) == ("interrupted", 137)
+    now = status.status(site.state_dir)
+    assert (now["production"]["state"], now["obligation"]) == (word.lower(), None)
+    assert audit(site.state_dir, clock=site.clock) == ([], [])
 
 
 def test_a_restore_under_way_ends_when_a_person_takes_over(site: Site) -> None:
