@@ -60,8 +60,8 @@ class ProcessDriver:
     """A plain process of our own user: detached, its output in a log file.
 
     It is recognised by its argument vector, so that a copy that somebody else brought up is never
-    doubled, by the mark we gave it, and by the process this run started, whatever became of its
-    title.
+    doubled, be it by the start script or by what that becomes; by the mark we gave it; and by the
+    process this run started, whatever became of its title.
     """
 
     patient = None
@@ -70,9 +70,11 @@ class ProcessDriver:
     def __init__(self, recipe: Recipe, started: Ident | None = None) -> None:
         supervisor = recipe.supervisor
         self._argv = tuple(supervisor["argv"])
+        # what a start script turned itself into, as it was seen while it served
+        self._became = tuple(map(str, recipe.identity.get("argv") or ()))
         self._env: Mapping[str, str] = supervisor.get("env") or {}
         self._cwd: str | None = supervisor.get("cwd")
-        self._log = Path(supervisor["log"])
+        self._log = Path(supervisor.get("log") or os.devnull)
         self._pidfile: str | None = supervisor.get("pidfile")
         self._known = {who for who in (started, Ident.from_json(recipe.identity.get("who"))) if who}
         self._mark = f"{recipe.name}:{recipe.port}"
@@ -82,11 +84,17 @@ class ProcessDriver:
         """Active while a process that is this service lives."""
         heads = {who for who in self._known if proc.alive(who)}
         if self.started not in heads:  # else there is no need to look at every process of the box
-            heads |= {who for pid in proc.pids() if (who := self._recognised(pid)) is not None}
+            heads |= self._running(self._argv)
             heads |= {who for who in [self._named_by_pidfile()] if who is not None}
+        if not heads and self._became not in {(), self._argv}:
+            heads = self._running(self._became)
         return Standing("active" if heads else "inactive", frozenset(heads))
 
-    def _recognised(self, pid: int) -> Ident | None:
+    def _running(self, argv: tuple[str, ...]) -> set[Ident]:
+        """Every process that is this service, by this command or by our mark."""
+        return {who for pid in proc.pids() if (who := self._recognised(pid, argv)) is not None}
+
+    def _recognised(self, pid: int, argv: tuple[str, ...]) -> Ident | None:
         """Who this process is, if it is this service."""
         who = proc.ident(pid)
         if who is None or proc.uid(pid) != os.getuid() or pid == os.getpid():
@@ -97,7 +105,7 @@ class ProcessDriver:
             return None
         found = proc.stat(pid)
         marked = known.get(SERVICE) == self._mark and found is not None and found.session == pid
-        if not marked and not same_command(pid, self._argv):
+        if not marked and not same_command(pid, argv):
             return None
         return who if proc.alive(who) else None
 

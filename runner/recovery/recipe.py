@@ -150,29 +150,37 @@ class Owed:
 
         Raises KeyError, TypeError or ValueError.
         """
-        known: Json = {name: said[name] for name in cls.__dataclass_fields__ if name in said}
+        if not isinstance(said["services"], list):
+            raise TypeError(f"services is {said['services']!r}")
         services = [Recipe.from_json(recipe) for recipe in said["services"]]
-        unknown = {
+        known: Json = {
             "job": "a job that is not known",
             "boot": "unknown",
             "since": "",
             "lock_name": BOX,
             "stops": [one.name for one in services],
+            "services": services,
         }
-        known = unknown | known | {"services": services}
-        known.setdefault("tell", [])
-        wrong = [name for name, kinds in _KINDS.items() if not isinstance(known.get(name), kinds)]
-        if wrong:
-            raise TypeError(f"not what it should be: {', '.join(wrong)}")
+        for name, kinds in _KINDS.items():
+            if isinstance(said.get(name), kinds):
+                known[name] = said[name]
+        if "run" not in known:
+            raise TypeError(f"run is {said.get('run')!r}")
         return cls(**known)
 
 
 _KINDS: dict[str, type | tuple[type, ...]] = {
     "run": str,
+    "job": str,
+    "boot": str,
+    "since": str,
     "lock_name": str,
     "stops": list,
     "tell": list,
-    "ends_at": (int, float, type(None)),
+    "ends_at": _NUMBER,
+    "timezone": str,
+    "trigger": str,
+    "schema": int,
 }
 
 

@@ -96,7 +96,9 @@ def _restore_one(
         if served.state != "down":
             say("serving", service=recipe.name, state=served.state, load=served.load)
             if candidate.supervisor != recipe.supervisor:
-                other = f"started with another recipe, since: {'; '.join(dict.fromkeys(reasons))}"
+                model = served.after.get("model_path") or served.after.get("model_id")
+                what = f"another recipe ({model})" if model else "another recipe"
+                other = f"started with {what}, since: {'; '.join(dict.fromkeys(reasons))}"
                 served = dataclasses.replace(
                     served, state="degraded", identity="different", why=other
                 )

@@ -58,6 +58,8 @@ def first_line(owed: Owed, phase: str | None, whole: Json, *, shutdown: bool) ->
         return f"DOWN · the machine is going down during {job} · boot restores"
     if not whole["services"] and whole["state"] == "down":
         return "PRODUCTION UNKNOWN · what a dead run owes cannot be read · look at once"
+    if whole["state"] == "none":
+        return f"NO PRODUCTION on this box · {job} INTERRUPTED"
     if phase == "armed":
         word = "SERVING" if whole["state"] == "serving" else "DOWN, and not by us"
         return f"{word}, never touched · {job} INTERRUPTED before the stop"

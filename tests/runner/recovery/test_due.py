@@ -33,8 +33,11 @@ def test_a_reboot_does_not_make_a_debt_of_a_stop_that_was_never_asked(site: Site
 
 
 def test_a_box_without_production_owes_nothing_when_its_run_dies(site: Site) -> None:
-    """The candidate is ended and the run told; there is nothing to bring back."""
-    site.leave(site.owed(), "candidate")
-    done = recover(site.state_dir, clock=site.clock)
-    assert done.state == "closed"
-    assert not site.is_owed
+    """The candidate is ended and the run told; there is nothing to bring back, or to call serving."""
+    for phase in ("armed", "candidate"):
+        run = f"{site.run}-{phase}"
+        site.leave(site.owed(run=run), phase)
+        done = recover(site.state_dir, clock=site.clock)
+        assert done.state == "closed"
+        assert not site.is_owed
+    assert site.told() == ["NO PRODUCTION on this box · night INTERRUPTED"] * 2

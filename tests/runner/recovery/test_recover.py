@@ -232,6 +232,8 @@ def test_parts_that_another_version_writes_otherwise_count_as_their_defaults(sit
         "fallbacks": [None],
         "pins": {},
     }
+    del said["services"][0]["supervisor"]["log"]
+    said |= {"job": None, "boot": 7, "since": None, "stops": "llm", "ends_at": "soon", "tell": {}}
     for name in (recipe.NAME, recipe.COPY):
         (site.state_dir / name).write_text(json.dumps(said))
     assert recover_main(["--state-dir", str(site.state_dir), "--dry-run"]) == 0
@@ -240,7 +242,7 @@ def test_parts_that_another_version_writes_otherwise_count_as_their_defaults(sit
     assert site.serves(one)
 
 
-@pytest.mark.parametrize("part", ["name", "port", "supervisor", "probe"])
+@pytest.mark.parametrize("part", ["name", "port", "supervisor", "probe", "services", "run"])
 def test_a_recipe_without_what_it_needs_is_a_debt_that_cannot_be_read(
     site: Site, part: str
 ) -> None:
@@ -249,7 +251,10 @@ def test_a_recipe_without_what_it_needs_is_a_debt_that_cannot_be_read(
     recipe.remember(site.state_dir, [one])
     site.leave(site.owed(one), tell=site.owed().tell)
     said = json.loads((site.state_dir / recipe.NAME).read_text())
-    said["services"][0][part] = None
+    whose = said if part in said else said["services"][0]
+    whose[part] = {}
+    if part in {"supervisor", "probe"}:
+        whose[part] = None
     for name in (recipe.NAME, recipe.COPY):
         (site.state_dir / name).write_text(json.dumps(said))
     assert recovers(site).state == "closed"
@@ -521,6 +526,41 @@ def test_a_model_that_was_deleted_falls_back_to_what_the_config_names(site: Site
     done = recovers(site)
     assert (done.state, done.production["state"]) == ("closed", "degraded")
     assert len(site.copies()) == 1
+
+
+def test_what_is_tried_instead_is_tried_in_order_and_told(site: Site) -> None:
+    """The recipe, once more, the last-known-good, then each fallback as it stands in the config."""
+
+    def other(name: str, *, there: bool = False) -> Recipe:
+        path = site.room / name
+        if there:
+            path.write_bytes(b"GGUF" + bytes(100))
+        asked = site.probe()
+        asked["identity"] = [asked["identity"][0], asked["identity"][1] | {"want": str(path)}]
+        inputs = [{"path": str(path), "role": "weights"}]
+        return site.recipe(site.standin(model=path), probe=asked, inputs=inputs)
+
+    recipe.remember(site.state_dir, [other("good.gguf")])
+    fallbacks = [other("first.gguf"), other("second.gguf", there=True)]
+    fallbacks.append(other("third.gguf", there=True))
+    one = site.recipe(site.standin(), fallbacks=[each.to_json() for each in fallbacks])
+    site.leave(site.owed(one))
+    site.model.unlink()
+    said: list[str] = []
+
+    def say(event: str, **detail: object) -> None:
+        if event == "failed":
+            said.append(str(detail["why"]).split(" is gone")[0])
+
+    done = recover.recover(site.state_dir, clock=site.clock, say=say)
+    assert (done.state, done.production["state"]) == ("closed", "degraded")
+    tried = [site.model, site.model, site.room / "good.gguf", site.room / "first.gguf"]
+    assert said == [str(path) for path in tried]
+    assert done.production["services"][0]["tries"] == 5
+    assert len(site.copies()) == 1
+    text = site.alerts.read_text()
+    assert f"started with another recipe ({site.room / 'second.gguf'})" in text
+    assert all(f"{path} is gone" in text for path in tried)
 
 
 def test_a_log_that_cannot_be_written_costs_the_log_and_not_production(site: Site) -> None:

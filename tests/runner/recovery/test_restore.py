@@ -160,6 +160,26 @@ def test_a_server_on_its_way_up_is_waited_for(site: Site) -> None:
     assert site.copies() == [copy]
 
 
+@pytest.mark.parametrize("how", ["the command itself", "a script that becomes it"])
+def test_what_a_person_has_half_started_is_waited_for(site: Site, how: str) -> None:
+    """From a shell, with nothing of ours on it, and deaf until it has loaded: no second copy."""
+    server = site.odd("--model", str(site.model), "--late", "--load", "1")
+    one = site.recipe(server)
+    if how == "a script that becomes it":
+        script = site.room / "serve.sh"
+        script.write_text(f"#!/bin/sh\nsleep 0.3\nexec {' '.join(server)}\n")
+        script.chmod(0o755)
+        one = site.recipe([str(script)], identity={"argv": server})
+        server = [str(script)]
+    person = site.child(server)
+    soon(lambda: site.heads(one) or None)
+    assert not proc.owners(site.port)
+    (served,) = restored(site, one)
+    assert (served.state, served.load) == ("serving", None)
+    assert site.listener() == person.pid
+    assert site.copies() == []
+
+
 def test_an_engine_left_by_a_failed_start_is_ended_before_the_next(site: Site) -> None:
     """It would hold the memory that the next one needs."""
     flapping = site.recipe(site.odd("--leave", "--flap", "0.01", "--model", str(site.model)))
