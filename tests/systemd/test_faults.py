@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.systemd.box import BEGUN_WITHIN_S, LOADS_WITHIN_S, UNIT, Box
+from tests.systemd.box import BEGUN_WITHIN_S, LOADS_WITHIN_S, RUNNER, UNIT, Box
 
 pytestmark = pytest.mark.systemd
 
@@ -136,6 +136,31 @@ def test_a_production_that_is_still_stopping_is_not_serving(box: Box) -> None:
     finally:
         box.unit()
         box.do("systemctl", "daemon-reload")
+
+
+def test_a_production_that_systemd_starts_again_and_again_is_down(box: Box) -> None:
+    """It answers for a moment each time, and `Restart=always` hides that: it is told, stopped, and
+    the box drained; once it holds it is back, and nobody calls it serving before.
+    """
+    before, told = box.show(UNIT, "InvocationID"), len(box.told())
+    run = box.night()
+    undo = box.drop_in(UNIT, "RuntimeMaxSec=700ms", "StartLimitIntervalSec=0")
+    try:
+        box.do("systemctl", "stop", "--no-block", run)
+        box.until(lambda: any("DOWN since" in text for text in box.told()[told:]), within=60)
+        assert not any(text.startswith("SERVING") for text in box.told()[told:])
+        assert box.owed()
+        assert box.ask("status")["drained"] is not None
+    finally:
+        undo()
+    assert box.serving(60 + LOADS_WITHIN_S) != before
+    box.paid()
+    box.until(lambda: any(text.startswith("SERVING") for text in box.told()[told:]))
+    skipped = box.runner("run", "nap")
+    assert skipped.returncode == 4, skipped.stdout
+    assert "drained since" in skipped.stdout
+    box.do(RUNNER, "undrain", "--reason", "it holds")
+    assert box.runner("run", "nap").returncode == 0
 
 
 def test_what_an_administrator_stopped_stays_stopped(box: Box) -> None:
