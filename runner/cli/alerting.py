@@ -48,29 +48,30 @@ def list_alerts(limit: int, config: str | None, *, unsent: bool, as_json: bool) 
 @options.answers
 def flush(config: str | None, *, as_json: bool) -> int:
     """Deliver now what is not delivered yet, whenever it would be due."""
-    return _deliver(config, as_json=as_json)
+    return _deliver(config, at_once=True, as_json=as_json)
 
 
 @click.command()
 @click.argument("run", required=False)
 @options.answers
 def tell(run: str | None, config: str | None, *, as_json: bool) -> int:
-    """Deliver what is not delivered yet: what runner-tell@RUN.service is for.
+    """Deliver what is due: what runner-tell@RUN.service is for, and the daemon.
 
-    RUN names the occasion only; whatever else is not delivered goes with it.
+    RUN names the occasion only; whatever else is due goes with it. A channel that asked for patience
+    gets it.
     """
     del run
-    return _deliver(config, as_json=as_json)
+    return _deliver(config, at_once=False, as_json=as_json)
 
 
-def _deliver(config: str | None, *, as_json: bool) -> int:
+def _deliver(config: str | None, *, at_once: bool, as_json: bool) -> int:
     from runner.delivery import flush as deliver  # noqa: PLC0415 - only for these verbs
 
     settings = options.settings(config)
     place = options.place(config)
     who.become_owner(place.state_dir, config=place.config)
     with Journal.open(place.state_dir, zone=place.zone) as journal:
-        done = deliver(journal, settings.alerts.channel, place.state_dir, at_once=True)
+        done = deliver(journal, settings.alerts.channel, place.state_dir, at_once=at_once)
     answer = {
         "sent": done.sent,
         "failed": done.failed,
@@ -80,7 +81,7 @@ def _deliver(config: str | None, *, as_json: bool) -> int:
     lines = [f"{done.sent} delivered, {done.unsent} not"]
     lines += [f"  {words.shown(error)}" for error in done.errors]
     out.answer(answer, lines, as_json=as_json)
-    return USAGE if done.unsent else 0
+    return USAGE if done.failed or (at_once and done.unsent) else 0
 
 
 @alerts.command(short_help="Does a test reach you, through every channel?")

@@ -5,6 +5,7 @@ Under systemd the recovery is a unit of its own, since the daemon's sandbox may 
 
 from pathlib import Path
 
+from alerts.deliver import is_due
 from runner.journal import Journal
 from runner.recovery import limbo, lock, recipe, unit
 from runner.schedule.children import Children
@@ -34,8 +35,7 @@ class Post:
         """Start what is due. Raises JournalError."""
         self._errands.ended()
         self._recover(now)
-        due = [row for row in self._journal.outbox(unsent=True) if row.next_at <= now.wall]
-        if due:
+        if any(is_due(row, now.wall) for row in self._journal.outbox(unsent=True)):
             words = ["tell", "--json"]
             self._errands.start("flush", words, within=FLUSH_WITHIN_S)
 

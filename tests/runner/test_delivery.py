@@ -14,6 +14,7 @@ from runner.delivery import flush
 from runner.journal import NAME, Journal
 from runner.reach import FRESH_S, reach
 from runner.recovery.told import AGAIN_AFTER_S, Told
+from tests.e2e.night import Night
 
 
 class Phone(Channel):
@@ -114,3 +115,15 @@ def test_without_a_proof_nobody_is_reached(tmp_path: Path, journal: Journal) -> 
     assert not reach(journal, [], live=False).proven
     assert reach(journal, [Phone(took=[])], live=True).proven
     assert reach(journal, [File(path=str(tmp_path / "alerts"))], live=False).proven
+
+
+def test_only_a_person_delivers_what_is_not_due(night: Night) -> None:
+    """Telegram asked for patience: the daemon and systemd wait, `alerts flush` does not."""
+    with Journal.open(night.state) as journal:
+        journal.post("run:refused", {"first_line": "SERVING", "text": "SERVING", "kind": "refused"})
+        journal.failed(1, "429: retry after 600", time.time() + 600)
+    told = night.call("tell", "--json")
+    assert (told.code, told.json["sent"], told.json["unsent"]) == (0, 0, 1)
+    assert night.told() == ""
+    assert night.call("alerts", "flush", "--json").json["sent"] == 1
+    assert "SERVING" in night.told()

@@ -71,6 +71,16 @@ def test_an_alert_that_is_due_is_delivered(
     assert errands.asked == ["tell --json"] * 2
 
 
+def test_a_clock_that_was_set_back_keeps_no_alert_waiting(
+    post: Post, journal: Journal, errands: Errands, times: FakeTimes
+) -> None:
+    """The next try stands years ahead then."""
+    journal.post("k", {"first_line": "DOWN"})
+    journal.failed(journal.outbox()[0].id, "no network", times.moment().wall + 3e8)
+    post.tick(times.moment())
+    assert errands.asked == ["tell --json"]
+
+
 def test_a_debt_that_nobody_pays_is_recovered(
     post: Post, errands: Errands, times: FakeTimes, tmp_path: Path
 ) -> None:
