@@ -1,6 +1,6 @@
 """Looking without acting: `runner check` and `runner run --dry-run`. Nothing is locked or stopped."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,8 @@ from runner import beginning, recorded
 from runner import plan as plans
 from runner.files import make_state_dir
 from runner.journal import Journal
-from runner.plan import alert_check, around, box_of, make_plan, observed
+from runner.measure import read_inputs
+from runner.plan import Plan, alert_check, around, box_of, make_plan, observed
 from runner.production import Found
 from runner.progress import Progress, Unwatched
 from runner.schedule import pinned
@@ -70,6 +71,7 @@ def check(
     Raises ConfigError, JournalError, OSError.
     """
     watching = progress or Unwatched()
+    made: Plan | None = None
     job = load_job(Path(settings.jobs_dir), name, overrides=overrides or {}) if name else None
     with _journal(settings) as journal, box_of(settings, box) as there:
         found = observed(settings, journal, there)
@@ -97,16 +99,17 @@ def check(
             accept=job.accept if job else {},
             on_verdict=watching.verdict,
         )
+        verdicts = [*looked.verdicts, *_inputs(made, looked)]
         kept: Json | None = None
-        if record and name is not None and looked.passed is not None:
+        if record and name is not None and not any(one.refuses for one in verdicts):
             made_of = recorded.keep(
-                Path(settings.state_dir), name, checks, looked.verdicts, there, proven=False
+                Path(settings.state_dir), name, checks, verdicts, there, proven=False
             )
             kept = recorded.summary(made_of) if made_of is not None else None
     return {
         "job": name,
-        "state": _state(looked),
-        "checks": [verdict.to_json() for verdict in looked.verdicts],
+        "state": _state(verdicts),
+        "checks": [verdict.to_json() for verdict in verdicts],
         "needs_minutes": needs,
         "needs": wanted,
         "recorded": kept,
@@ -180,9 +183,26 @@ def _of_production(found: Found, known: Around, beside: Sequence[Found]) -> tupl
     )
 
 
-def _state(looked: Looked) -> str:
+def _inputs(made: Plan | None, looked: Looked) -> Iterator[Verdict]:
+    """What a run reads between preflight and the stop: prompts and keys that it could not use."""
+    if made is None or looked.passed is None:
+        return
+    try:
+        read_inputs(made.arms, made.job.workload)
+    except (OSError, ValueError) as error:
+        yield Verdict(
+            id="self.config",
+            state=State.FAIL,
+            subject="what is measured",
+            wanted="prompts and keys that can be used",
+            found=str(error),
+            remedy="mend what [workload] prompts or api_key names",
+        )
+
+
+def _state(verdicts: Iterable[Verdict]) -> str:
     """The worst answer: an unknown that was accepted counts as a warning."""
-    states = {_counted(verdict) for verdict in looked.verdicts}
+    states = {_counted(verdict) for verdict in verdicts}
     return str(next((state for state in _WORST_FIRST if state in states), State.PASS))
 
 

@@ -238,8 +238,15 @@ class Run:
         try:
             return read_inputs(plan.arms, plan.job.workload)
         except (OSError, ValueError) as error:
-            found = str(error)
-            raise _Over(refuse(self._draft, "self.config", "what is measured", found)) from error
+            refusal = refuse(
+                self._draft,
+                "self.config",
+                "what is measured",
+                str(error),
+                wanted="prompts and keys that can be used",
+                remedy="mend what [workload] prompts or api_key names",
+            )
+            raise _Over(refusal) from error
 
     def _identify(self, plan: Plan) -> tuple[Found, ...]:
         """Wait until nobody is being served, then take down who production is."""

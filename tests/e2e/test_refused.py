@@ -259,8 +259,10 @@ def test_prompts_that_are_no_text_cost_no_downtime(serving: Night, tmp_path: Pat
     before = serving.serving()
     ran = serving.run()
     refused(serving, before, ran)
-    (verdict,) = ran.check("self.config", "fail")
-    assert verdict["found"] == f"{prompts} is not UTF-8 text"
+    for said in (ran, serving.call("check", "night", "--json")):
+        assert said.code == 3, str(said)
+        (verdict,) = said.check("self.config", "fail")
+        assert verdict["found"] == f"{prompts} is not UTF-8 text"
 
 
 def test_a_key_that_is_not_set_costs_no_downtime(serving: Night) -> None:
