@@ -83,7 +83,8 @@ _ANY = re.compile(
     )
 )
 _FATAL_LINE = re.compile("|".join(f"(?:{text})" for text in FATAL))
-_LONGEST = 4096  # characters of a line that are looked at; those that tell something are short
+LONGEST = 4096
+"""Characters of a line that are looked at; those that tell something are short."""
 _KEPT = 5  # of lines that say the same for each request or each tensor, the first few are enough
 
 
@@ -96,7 +97,7 @@ def read(text: str, *, source: str, arm: str) -> tuple[Evidence, ...]:
     at, kept, counts = now(), [], dict[str, int]()
     statistics: dict[str, Evidence] = {}
     for whole in text.splitlines():
-        line = whole[:_LONGEST]
+        line = whole[:LONGEST]
         if not _ANY.search(line):
             continue
         for kind, value in _says(line):

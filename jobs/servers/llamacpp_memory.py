@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from jobs.servers.llamacpp_log import LONGEST
 from preflight.models.fit import Learned
 
 _INFO = re.compile(r"print_info: (arch|n_embd|n_layer) +=\s*(\S+)")
@@ -23,7 +24,8 @@ _NO_GPU = re.compile(
 
 def without_gpu(text: str) -> str:
     """The first line of a log that says that no GPU is used; empty where none does."""
-    return next((line.strip()[:200] for line in text.splitlines() if _NO_GPU.search(line)), "")
+    lines = (line[:LONGEST] for line in text.splitlines())
+    return next((line.strip()[:200] for line in lines if _NO_GPU.search(line)), "")
 
 
 @dataclass
