@@ -91,14 +91,15 @@ def test_what_systemd_has_given_is_not_replaced(
 ) -> None:
     """A unit has its own; and a name with a slash in it is no name of a file beside the config."""
     (tmp_path / "etc").mkdir()
-    (tmp_path / "secret").write_text("of somebody else")
+    secret = f"secret-{tmp_path.name}"  # of this test alone, also where the lent ones lie
+    (tmp_path / secret).write_text("of somebody else")
     (tmp_path / "etc" / "token").write_text("very-secret")
     config = tmp_path / "etc" / "runner.toml"
-    config.write_text('a = { credential = "token" }\nb = { credential = "../secret" }\n')
+    config.write_text('a = { credential = "token" }\nb = { credential = "../' + secret + '" }\n')
     monkeypatch.setenv(credentials.VARIABLE, before)
     credentials.lend(config, os.geteuid(), os.getegid())
     room = os.environ[credentials.VARIABLE]
     assert (room != before) is lent
     if lent:
         assert [file.name for file in Path(room).iterdir()] == ["token"]
-        assert not (Path(room).parent / "secret").exists()
+        assert not (Path(room).parent / secret).exists()
