@@ -288,7 +288,10 @@ def test_whoever_starts_it_reads_what_it_does(served: Served) -> None:
     run.process.send_signal(signal.SIGTERM)
     ended = run.end()
     assert begun.startswith(f"serving {served.night.config}: 1 schedule, watching llm; Ctrl-C")
-    assert (ended.code, ended.out) == (0, "ended: interrupted by TERM; runs that go on are not touched\n")
+    assert (ended.code, ended.out) == (
+        0,
+        "ended: interrupted by TERM; runs that go on are not touched\n",
+    )
 
 
 def test_others_may_ask_without_the_daemon(served: Served) -> None:
