@@ -13,7 +13,7 @@ from typing import Any
 from preflight.linux import proc
 from preflight.linux.proc import Ident
 from runner.production import Found
-from runner.recovery import recipe
+from runner.recovery import account, recipe
 from runner.recovery.attempt import Past, Residency, Served
 from runner.recovery.keeper import Keeper, KeeperGone, summon
 from runner.recovery.recipe import Owed
@@ -101,9 +101,9 @@ class Obligation:
         )
 
     def stopped_at(self) -> dict[str, float]:
-        """When each service was asked to stop, in seconds since 1970."""
-        services: Json = self.memory.said.get("services") or {}
-        return {name: said["stopped"] for name, said in services.items() if "stopped" in said}
+        """When each service was asked to stop, as CLOCK_BOOTTIME of this boot."""
+        found = account.stops(self.memory.said, account.Scale.of(self.clock))
+        return {name: at for name, at in found.items() if at is not None}
 
     def leftovers(self) -> list[str]:
         """End whatever still lives of the candidate, when the guardian no longer can."""

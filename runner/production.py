@@ -270,6 +270,8 @@ def stop(
         asked[name] = {
             "stop_asked": True,
             "stopped": clock.wall().timestamp(),
+            "stopped_moment": clock.now(),
+            "boot": proc.boot_id(),
             "token": drive.standing().token,  # of now: it may have been restarted since the survey
             "family": [who.to_json() for who in sorted(stopping.family, key=lambda who: who.pid)],
         }

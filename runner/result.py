@@ -56,6 +56,7 @@ class Draft:
     claims: list[Json] = field(default_factory=list)
     served: list[Served] | None = None
     stopped_at: Mapping[str, float] = field(default_factory=dict)
+    """Service → when it was asked to stop, as CLOCK_BOOTTIME."""
     notes: list[str] = field(default_factory=list)
     down_before: bool = False
     slot: str | None = None
@@ -69,8 +70,7 @@ def production(draft: Draft, scale: Scale) -> Json:
     services: list[Json] = []
     for found in draft.found:
         name = found.service.name
-        epoch = draft.stopped_at.get(name)
-        stopped = scale.now - (scale.wall.timestamp() - epoch) if epoch is not None else None
+        stopped = draft.stopped_at.get(name)
         stands = served.get(name) or _untouched(found)
         services.append(
             account.service(

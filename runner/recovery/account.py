@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from preflight.linux import proc
 from runner.recovery.attempt import Served
 from runner.recovery.recipe import Owed, Recipe
 from runner.until import Clock
@@ -44,16 +45,21 @@ class Scale:
 
 
 def stops(known: Json, scale: Scale) -> dict[str, float | None]:
-    """When each service was asked to stop, as CLOCK_BOOTTIME of this boot.
-
-    It is noted in seconds since 1970, which still mean something after a reboot.
-    """
+    """When each service was asked to stop, as CLOCK_BOOTTIME of this boot."""
     said = known.get("services") or {}
-    asked = {name: one.get("stopped") for name, one in said.items()}
-    return {
-        name: scale.now - (scale.wall.timestamp() - at) if at is not None else None
-        for name, at in asked.items()
-    }
+    return {name: stopped(one, scale) for name, one in said.items()}
+
+
+def stopped(said: Json, scale: Scale) -> float | None:
+    """When a service was asked to stop, by what `recovery.state` says of it; None if it was not.
+
+    It is noted by both clocks: CLOCK_BOOTTIME, which no person and no time server sets, and seconds
+    since 1970, which still mean something after a reboot.
+    """
+    at, moment = said.get("stopped"), said.get("stopped_moment")
+    if isinstance(moment, int | float) and said.get("boot") == proc.boot_id():
+        return moment
+    return scale.now - (scale.wall.timestamp() - at) if at is not None else None
 
 
 def worst(states: Iterable[str], order: Sequence[str]) -> str:

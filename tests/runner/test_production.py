@@ -175,7 +175,9 @@ def test_a_stop_is_written_down_before_it_is_asked_for(
     assert stopped(site, found, keeper, memory) == ["stopping llm"]
     known = state.read(site.state_dir)
     assert known["phase"] == "stopping"
-    assert known["services"]["llm"]["stop_asked"] is True
+    asked = known["services"]["llm"]
+    assert asked["stop_asked"] is True
+    assert (asked["boot"], asked["stopped_moment"] <= CLOCK.now()) == (proc.boot_id(), True)
     assert {who["pid"] for who in known["services"]["llm"]["family"]} == {
         who.pid for who in found.family
     }
