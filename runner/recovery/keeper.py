@@ -46,13 +46,18 @@ class Keeper:
             said = self._lines.receive()
         except (OSError, ValueError) as error:
             self._lines.close()  # an answer that comes late must not be taken for the next one
+            if not self.alive:
+                raise self._gone() from error
             raise KeeperGone(
                 f"the guardian (pid {self.who.pid}) does not answer: {error}"
             ) from error
         if said is None:
             self._lines.close()
-            raise KeeperGone(f"the guardian (pid {self.who.pid}) is gone")
+            raise self._gone()
         return said
+
+    def _gone(self) -> KeeperGone:
+        return KeeperGone(f"the guardian (pid {self.who.pid}) is gone")
 
     def spawn(
         self, argv: Sequence[str], *, environment: Mapping[str, str], cwd: str | None, log: Path

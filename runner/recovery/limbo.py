@@ -13,12 +13,14 @@ from preflight.linux import proc
 from preflight.linux.proc import Ident
 from runner.journal import Journal, JournalError
 from runner.outcome import MEANINGS, Outcome, exit_code
-from runner.recovery import account, probe, recipe
+from runner.recovery import account, probe, recipe, state, words
 from runner.recovery.attempt import Served
 from runner.recovery.files import read_json
+from runner.recovery.recipe import Owed
 from runner.until import Clock
 
 _WHY = "the run died while it owed nothing: before it stopped production, or when that was back"
+_LATE = "production was brought back at a time when that could not be written down here"
 
 Json = dict[str, Any]
 
@@ -39,9 +41,12 @@ def close_dead(state_dir: Path, clock: Clock, *, owing: str | None = None) -> li
             whole = _production(state_dir, clock)
             with Journal.open(state_dir) as journal:
                 for run in dead:
-                    taken = _taken_over(journal, run["run"])
-                    result = _own_result(state_dir, run) or _interrupted(run, whole, taken)
-                    if _close(journal, run, result, taken or _WHY, clock):
+                    taken, why = _taken_over(journal, run["run"]), _WHY
+                    result = _own_result(state_dir, run)
+                    if result is None and (result := _paid(state_dir, run, clock)):
+                        why = _LATE
+                    result = result or _interrupted(run, whole, taken)
+                    if _close(journal, run, result, taken or why, clock):
                         closed.append(run["run"])
     except (JournalError, OSError):
         return closed  # the next look is not far
@@ -59,6 +64,30 @@ def _own_result(state_dir: Path, run: Json) -> Json | None:
     known = MEANINGS.get(said.get("exit_code", -1))
     whole = known is not None and known[0] == said.get("outcome") and said.get("headline")
     return said if whole else None
+
+
+def _paid(state_dir: Path, run: Json, clock: Clock) -> Json | None:
+    """What a recovery noted that brought production back while there was no journal to write to."""
+    known = state.read(state_dir)
+    whole = known.get("production")
+    if known.get("run") != run["run"] or not isinstance(whole, dict):
+        return None
+    owed = Owed(
+        run=run["run"],
+        job=run["job"],
+        boot="",
+        since=run["started"],
+        lock_name="",
+        services=[],
+        stops=[],
+        trigger=run["trigger"],
+    )
+    scale = account.Scale.of(clock)
+    try:
+        alert = words.alert(owed, known, whole, notes=[], scale=scale)
+        return words.result(owed, known, whole, alert, scale)
+    except (KeyError, TypeError, ValueError, AttributeError):  # noted by another version
+        return None
 
 
 def _taken_over(journal: Journal, run: str) -> str | None:

@@ -384,6 +384,32 @@ def test_the_journal_of_a_newer_runner_is_left_alone(site: Site) -> None:
     assert (site.state_dir / RESERVE).exists()
 
 
+def test_what_was_paid_past_the_journal_stands_in_it_later_as_it_was(site: Site) -> None:
+    """The run gets the outcome that was told, and not that of one that owed nothing."""
+    one = site.recipe()
+    with Journal.open(site.state_dir) as journal:
+        gone = {"boot": "another boot", "pid": 4711, "start": 1}
+        journal.begin(site.run, "night", "schedule", gone, "2026-03-01T00:00:00+00:00")
+    site.leave(site.owed(one), "candidate", services={"llm": {"stop_asked": True, "stopped": 0.0}})
+    with closing(sqlite3.connect(site.state_dir / "journal.db")) as db:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        db.execute("PRAGMA user_version=999")
+    assert recovers(site).state == "closed"
+    (told,) = site.told()
+    assert told.startswith("SERVING since")
+    with closing(sqlite3.connect(site.state_dir / "journal.db")) as db:
+        db.execute(f"PRAGMA user_version={version}")
+    assert recovers(site).state == "nothing"
+    with Journal.open(site.state_dir, read_only=True) as journal:
+        run = journal.run(site.run)
+        (row,) = journal.outbox()
+    assert run is not None
+    assert (run["outcome"], run["exit_code"], run["headline"]) == ("interrupted", 137, told)
+    assert (run["trigger"], run["production"]["state"]) == ("schedule", "serving")
+    assert row.body["first_line"] == told
+    assert "owed nothing" not in row.body["text"]
+
+
 def test_production_serves_but_nobody_can_be_told_the_debt_stays_open(site: Site) -> None:
     """P5: never is not allowed. And then an administrator who stops production has the last word."""
     one = site.recipe()
