@@ -14,7 +14,7 @@ from jobs.servers.base import Command
 from preflight.linux import proc
 from preflight.linux.proc import Ident
 from runner.recovery import probe, world
-from runner.recovery.drive_process import SERVICE
+from runner.recovery.drivers.process import SERVICE
 from runner.recovery.keeper import Keeper, KeeperGone, Kept
 from runner.recovery.probe import Look
 from runner.recovery.progress import LogWatch, Progress

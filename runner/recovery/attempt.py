@@ -12,8 +12,8 @@ from preflight.linux import proc
 from preflight.linux.proc import Ident
 from runner.recovery import probe, world
 from runner.recovery.absent import absent
-from runner.recovery.drive_process import same_command
 from runner.recovery.drivers import Driver, Standing, driver, idents
+from runner.recovery.drivers.process import same_command
 from runner.recovery.pins import put_back
 from runner.recovery.progress import LogWatch, Progress, log_size
 from runner.recovery.recipe import Recipe

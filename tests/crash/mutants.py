@@ -138,7 +138,7 @@ def _start_anyway(self):
 Attempt._start_unless_there = _start_anyway
 """,
         cases=(
-            "pair run:KILL@point/runner.recovery.drive_process.ProcessDriver.start/leave#1 production=load:0.8,late",
+            "pair run:KILL@point/runner.recovery.drivers.process.ProcessDriver.start/leave#1 production=load:0.8,late",
         ),
     ),
     Mutant(
@@ -211,7 +211,7 @@ def recover(state_dir, **given):
     Mutant(
         "M12",
         "the model to restore is found by a glob",
-        "runner/recovery/drive_process.py",
+        "runner/recovery/drivers/process.py",
         sees="P1 production does not serve: other.bin",
         append="""
 _start = ProcessDriver.start

@@ -10,7 +10,7 @@ from jobs.servers.base import Command
 from preflight.linux import proc
 from runner import candidate as candidates
 from runner.candidate import Candidate, CandidateFailed
-from runner.recovery.drive_process import SERVICE
+from runner.recovery.drivers.process import SERVICE
 from runner.recovery.keeper import Keeper, KeeperGone
 from runner.until import RealClock, Stopped
 from tests.fakes_runner import FakeClock

@@ -242,7 +242,7 @@ def test_a_service_that_does_not_end_is_a_failed_stop(
     site: Site, keeper: Keeper, memory: StateFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From then on it is owed."""
-    monkeypatch.setattr("runner.recovery.drive_command._COMMAND_WITHIN", 0.5)
+    monkeypatch.setattr("runner.recovery.drivers.command._COMMAND_WITHIN", 0.5)
     monkeypatch.setattr("runner.recovery.stop.SUPERVISOR_SLACK_S", 0.1)
     found = brought_up(site, service(site))
     commands = {"kind": "command", "start": ["/bin/true"], "status": ["/bin/true"]}

@@ -21,8 +21,8 @@ from typing import Any
 from preflight.linux import proc
 from preflight.linux.proc import Ident
 from runner.recovery import cgroups, keeper, probe, recipe, state, world
-from runner.recovery.drive_process import SERVICE
 from runner.recovery.drivers import driver
+from runner.recovery.drivers.process import SERVICE
 from runner.recovery.keeper import Keeper
 from runner.recovery.recipe import Owed, Recipe
 from runner.recovery.told import Told

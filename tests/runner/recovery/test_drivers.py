@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from preflight.linux import proc
-from runner.recovery import drive_command, probe
-from runner.recovery.drive_process import SERVICE
-from runner.recovery.drive_systemd import SystemdDriver, _seconds
-from runner.recovery.drivers import Driver, driver
+from runner.recovery import probe
+from runner.recovery.drivers import Driver, command, driver
+from runner.recovery.drivers.process import SERVICE
+from runner.recovery.drivers.systemd import SystemdDriver, _seconds
 from tests.runner.recovery.site import Site, until_says
 from tests.servers import soon
 
@@ -147,7 +147,7 @@ def test_a_status_command_that_hangs_tells_nothing(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is ended with all that it started, and named."""
-    monkeypatch.setattr(drive_command, "_COMMAND_WITHIN", 0.3)
+    monkeypatch.setattr(command, "_COMMAND_WITHIN", 0.3)
     hangs = {"kind": "command", "start": ["/bin/true"], "stop": ["/bin/true"]}
     hangs["status"] = ["/bin/sh", "-c", f"/bin/sh -c 'sleep 60; : {site.mark}'; true"]
     standing = driver(site.recipe(supervisor=hangs)).standing()

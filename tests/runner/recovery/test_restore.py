@@ -197,7 +197,7 @@ def test_a_copy_that_cannot_be_ended_keeps_every_other_from_starting(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P2: rather down and told than two on one card."""
-    monkeypatch.setattr("runner.recovery.drive_command._COMMAND_WITHIN", 0.5)
+    monkeypatch.setattr("runner.recovery.drivers.command._COMMAND_WITHIN", 0.5)
     monkeypatch.setattr("runner.recovery.stop.SUPERVISOR_SLACK_S", 0.1)
     stuck = site.child(site.odd("--mute", "--model", str(site.model)))
     assert site.listener() == stuck.pid

@@ -156,7 +156,7 @@ def test_a_service_behind_commands_is_never_signalled_by_us(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its processes are its own commands' business; that it does not end is said."""
-    monkeypatch.setattr("runner.recovery.drive_command._COMMAND_WITHIN", 0.5)
+    monkeypatch.setattr("runner.recovery.drivers.command._COMMAND_WITHIN", 0.5)
     one = site.start(site.recipe())
     pid = site.listener()
     supervisor = {"kind": "command", "start": ["/bin/true"], "status": ["/bin/true"]}

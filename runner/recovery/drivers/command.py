@@ -5,9 +5,9 @@ from __future__ import annotations
 from preflight.linux import proc
 from preflight.linux.proc import Ident
 from runner.recovery import world
-from runner.recovery.drive_process import same_command
+from runner.recovery.drivers.process import same_command
+from runner.recovery.drivers.standing import Standing, idents
 from runner.recovery.recipe import Recipe
-from runner.recovery.standing import Standing, idents
 
 _COMMAND_WITHIN = 60.0
 _UP_WITHIN = 10.0

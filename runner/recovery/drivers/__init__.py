@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from preflight.linux.proc import Ident
-from runner.recovery.drive_command import CommandDriver
-from runner.recovery.drive_process import ProcessDriver
-from runner.recovery.drive_systemd import SystemdDriver
+from runner.recovery.drivers.command import CommandDriver
+from runner.recovery.drivers.process import ProcessDriver
+from runner.recovery.drivers.standing import Driver, Standing, idents
+from runner.recovery.drivers.systemd import SystemdDriver
 from runner.recovery.recipe import Recipe
-from runner.recovery.standing import Driver, Standing, idents
 
 __all__ = ["DRIVERS", "Driver", "Standing", "driver", "idents"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from preflight.linux.proc import Ident
 from runner.recovery import world
+from runner.recovery.drivers.standing import Standing, idents
 from runner.recovery.recipe import Recipe
-from runner.recovery.standing import Standing, idents
 
 _ASK_WITHIN = 60.0
 _SHOW_WITHIN = 5.0

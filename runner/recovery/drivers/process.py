@@ -11,8 +11,8 @@ from pathlib import Path
 from preflight.linux import proc
 from preflight.linux.proc import Ident
 from runner.recovery import world
+from runner.recovery.drivers.standing import Standing
 from runner.recovery.recipe import Recipe
-from runner.recovery.standing import Standing
 
 SERVICE = "RUNNER_SERVICE"
 """The environment variable by which a service that we started is known again, whatever its start
