@@ -210,7 +210,8 @@ def test_a_guardian_that_died_or_was_stopped_guards_nothing(
     stop(keeper.who)
     assert "does not answer" in refused(site, found, keeper, memory)
     kill(keeper.who)
-    assert "does not answer" in refused(site, found, keeper, memory)
+    soon(lambda: None if keeper.alive else True)
+    assert "is gone" in refused(site, found, keeper, memory)
 
 
 def test_a_stop_that_cannot_be_written_down_is_not_asked_for(
