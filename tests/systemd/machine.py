@@ -202,7 +202,16 @@ class Machine:
             [f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else ["--clear-groups"]
         )
         home = f"/home/{user}" if user else "/root"
-        clean = ["env", "-i", "--chdir=/", f"PATH={PATH}", "LANG=C.UTF-8", f"HOME={home}"]
+        # a shell that started the tests in the background has them ignore what Ctrl-C sends
+        clean = [
+            "env",
+            "-i",
+            "--default-signal=INT,QUIT",
+            "--chdir=/",
+            f"PATH={PATH}",
+            "LANG=C.UTF-8",
+            f"HOME={home}",
+        ]
         enter = ["nsenter", f"--target={self.leader}", "--all"]
         return [*enter, "setpriv", *drop, *clean, *words]
 
