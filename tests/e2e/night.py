@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -222,12 +223,18 @@ class Night:
 
     def left(self) -> list[int]:
         """Every process that was started for this box and still lives."""
-        ours = str(self.room)
         return [
             pid
             for pid in proc.pids()
-            if pid != os.getpid() and any(ours in word for word in proc.cmdline(pid) or ())
+            if pid != os.getpid() and self._is_ours(proc.cmdline(pid) or ())
         ]
+
+    def _is_ours(self, words: Sequence[str]) -> bool:
+        """By a path in the box's room, or by one of its ports: a model may lie elsewhere."""
+        ports = {str(one["port"]) for one in self.settings["production"]}
+        ports.add(str(self.candidate_port))
+        served = {after for word, after in pairwise(words) if word == "--port"}
+        return bool(served & ports) or any(str(self.room) in word for word in words)
 
     def candidates(self) -> list[int]:
         """Processes of a candidate that still live: they serve the candidate's port or carry a tag."""
