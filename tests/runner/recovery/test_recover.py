@@ -23,7 +23,7 @@ from runner.recovery.recipe import Owed, Recipe
 from runner.recovery.recover import Recovered
 from tests.fakes_runner import FakeClock
 from tests.runner.recovery.site import Site, kill, stop, until_says
-from tests.servers import free_port, soon
+from tests.servers import free_port, held, soon
 
 
 def recovers(site: Site, remembered: Owed | None = None) -> Recovered:
@@ -330,8 +330,7 @@ def test_production_inherits_nothing_of_the_recovery(site: Site) -> None:
     site.leave(site.owed(one))
     assert recovers(site).state == "closed"
     pid = site.listener()
-    held = {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")}
-    assert not any(str(site.state_dir) in name for name in held)
+    assert not any(str(site.state_dir) in name for name in held(pid))
     assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (1, 2)} == {str(site.log)}
     assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
     found = proc.stat(pid)
