@@ -32,10 +32,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(VENV)/bin/pytest --numprocesses 3 --dist loadfile
-	$(VENV)/bin/pytest -m docker tests/docker
+	$(VENV)/bin/pytest -m 'docker and not slow' tests/docker
 
 test-slow: $(READY)
-	$(VENV)/bin/pytest --numprocesses 3 --dist loadfile -m slow
+	$(VENV)/bin/pytest --numprocesses 3 --dist loadfile -m 'slow and not docker'
 
 # CASE="…" plays one case again, as a failing one prints it; SEED=… draws the same cases.
 N ?= 1000

@@ -91,6 +91,11 @@ class Engine:
         """A container's short id, as its cgroup carries it."""
         return self.do("inspect", "--format={{.Id}}", name)[:12]
 
+    def logs(self, name: str) -> str:
+        """What a container has written so far."""
+        ran = self._ask("logs", name)
+        return ran.stdout + ran.stderr
+
     def empty(self) -> None:
         """End and remove every container."""
         if left := self.do("ps", "--all", "--quiet").split():
