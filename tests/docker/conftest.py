@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import pytest
 
+from runner.until import TimedOut
 from tests.docker.engine import Engine, cannot
 
 
@@ -21,7 +22,7 @@ def running() -> Iterator[Engine]:
     try:
         try:
             engine.ready()
-        except RuntimeError as error:
+        except (RuntimeError, AssertionError, TimedOut) as error:
             _not_here(str(error))
         yield engine
     finally:

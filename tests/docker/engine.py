@@ -47,7 +47,10 @@ class Engine:
             )
 
     def ready(self) -> None:
-        """Wait until it answers, and give it an image of empty folders. Raises RuntimeError."""
+        """Wait until it answers, and give it an image of empty folders.
+
+        Raises RuntimeError, AssertionError and TimedOut where no container can be run here.
+        """
 
         def up() -> bool | None:
             if self._daemon.poll() is not None:
@@ -62,6 +65,8 @@ class Engine:
                 folder.type, folder.mode = tarfile.DIRTYPE, 0o1777
                 tar.addfile(folder)
         self.do("import", str(empty), IMAGE)
+        self.run("probe", ["/bin/true"])
+        self.empty()
 
     def _ask(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = ["docker", f"--host={self.host}", *words]

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import pytest
 
+from runner.until import TimedOut
 from tests.systemd.box import Box
 from tests.systemd.machine import cannot
 
@@ -25,7 +26,7 @@ def installed() -> Iterator[Box]:
     try:
         try:
             machine.install()
-        except (AssertionError, OSError, subprocess.SubprocessError) as error:
+        except (AssertionError, OSError, subprocess.SubprocessError, TimedOut) as error:
             if asked_for:
                 raise
             _not_here(str(error)[-300:], asked_for=False)
