@@ -191,17 +191,20 @@ def unchanged(files: list[Path]) -> Unchanged:
     return Unchanged(job="night", files=watched, record=Record(job="night", at=0, files=known))
 
 
+ACCEPTED = {"port.docker": "containers of whoever uses this machine are not for a benchmark to ask"}
+
+
 def measure(directory: Path, port: int) -> dict[str, tuple[float, float]]:
     """Name -> (found, wanted at most), in milliseconds."""
     gpu = nvml_double(directory)
     checks = checks_of(directory, port, gpu=gpu)
     double = "NVML double" if gpu else "no C compiler, so no GPU"
     with LinuxBox() as box:
-        looked = look(checks, box)
+        looked = look(checks, box, accept=ACCEPTED)
         if looked.passed is None or not isinstance(gate(looked.passed, box, time.monotonic), Gate):
             raise RuntimeError(f"it refused: {[one.message() for one in looked.refused]}")
         passed = looked.passed
-        full = milliseconds(lambda: look(checks, box))
+        full = milliseconds(lambda: look(checks, box, accept=ACCEPTED))
         gated = milliseconds(lambda: gate(passed, box, time.monotonic))
     header = milliseconds(lambda: read_header(str(directory / "v3.gguf")))
     return {
