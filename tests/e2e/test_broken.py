@@ -116,15 +116,6 @@ def test_server_without_counters_leaves_speculation_unproven(serving: Night) -> 
 
 
 @pytest.mark.slow
-def test_context_that_is_not_filled_is_unproven(serving: Night) -> None:
-    """Allocated is not used: filled by less than was claimed it stays unproven."""
-    serving.job(claim=[{"kind": "context", "tokens": 4096, "filled_at_least": 0.9}])
-    ran = serving.run()
-    back(serving, ran, 6)
-    assert ran.claim("context")["state"] == "unproven"
-
-
-@pytest.mark.slow
 def test_candidate_that_ignores_term_is_killed(serving: Night) -> None:
     """TERM, TERM, KILL: it ends, and only then does production start."""
     serving.job("--ignore-term")

@@ -251,6 +251,16 @@ def test_production_is_the_same_process_throughout(serving: Night) -> None:
     assert proc.ident(serving.serving()) == before
 
 
+def test_a_context_that_will_not_be_filled_costs_no_downtime(serving: Night) -> None:
+    """Allocated is not used: what could only stay unproven is not begun."""
+    serving.job(claim=[{"kind": "context", "tokens": 4096, "filled_at_least": 0.9}])
+    before = proc.ident(serving.serving())
+    ran = serving.run()
+    assert ran.code == 2, str(ran)
+    assert "the workload fills 0.5 of 4,096" in ran.json["error"]["message"]
+    assert proc.ident(serving.serving()) == before
+
+
 def test_prompts_that_are_no_text_cost_no_downtime(serving: Night, tmp_path: Path) -> None:
     """A file that is there and cannot be used was once found out with production down."""
     prompts = tmp_path / "prompts.txt"
