@@ -80,8 +80,10 @@ class Child:
                 env={**os.environ, **(env or {})},
                 start_new_session=True,
             )
+        # one that is kept may be closed by the server in the moment when it is used again
+        fresh = httpx.Limits(max_keepalive_connections=0)
         self._http = httpx.Client(
-            base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=30
+            base_url=f"http://127.0.0.1:{self.port}", trust_env=False, timeout=30, limits=fresh
         )
 
     def __enter__(self) -> Self:
