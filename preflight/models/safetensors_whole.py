@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from preflight.box import Box, FileFact, SafetensorsFact
-from preflight.check import Check, Deadline, Explained
+from preflight.check import Deadline, Explained
 from preflight.files.exists import LET_US_READ
 from preflight.files.paths import Trouble, trouble_of, unfinished, what_it_is
+from preflight.models.named import NamedModel
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import named, short_path, size
 
@@ -17,7 +18,7 @@ ENDING, INDEX = ".safetensors", ".safetensors.index.json"
 _ORDER = (State.FAIL, State.UNKNOWN, State.WARN)
 
 
-class SafetensorsWhole(Check):
+class SafetensorsWhole(NamedModel):
     """One safetensors file, or every file that the index of a split model names."""
 
     id: ClassVar[str] = "file.safetensors"
@@ -40,20 +41,6 @@ class SafetensorsWhole(Check):
     )
 
     kind: Literal["safetensors"] = "safetensors"
-    path: str
-    owner: Literal["job", "production"] = "job"
-    deadline_s: float = 10.0
-
-    @property
-    def subject(self) -> str:
-        """The file as it was named."""
-        whose = "production's model" if self.owner == "production" else "model"
-        return f"{whose} {self.path}"
-
-    @property
-    def acceptable(self) -> bool:
-        """Production's own files are part of its way back."""
-        return self.owner != "production"
 
     def look(self, box: Box) -> Verdict:
         """Stat and header of each file."""

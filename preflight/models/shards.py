@@ -10,16 +10,17 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from preflight.box import Box, FileFact, GgufFact, ModelFact
-from preflight.check import Check, Deadline, Explained
+from preflight.check import Deadline, Explained
 from preflight.files.exists import LET_US_READ, TOLD_BY_EXISTS
 from preflight.files.paths import Around, Trouble, beside, gguf_trouble, trouble_of
 from preflight.files.recorded import Record
+from preflight.models.named import NamedModel
 from preflight.models.shard_names import ShardName, shard_name
 from preflight.verdict import BlastRadius, State, Verdict
 from preflight.wording import named, size
 
 
-class Shards(Check):
+class Shards(NamedModel):
     """All files of a split model, by the names that the server derives from the first."""
 
     id: ClassVar[str] = "file.shards"
@@ -44,22 +45,8 @@ class Shards(Check):
     )
 
     kind: Literal["shards"] = "shards"
-    path: str
-    owner: Literal["job", "production"] = "job"
     record: Record | None = Field(default=None, exclude=True, repr=False)
     """What was recorded when its job last passed, to tell what happened since."""
-    deadline_s: float = 10.0
-
-    @property
-    def subject(self) -> str:
-        """The first shard's path."""
-        whose = "production's model" if self.owner == "production" else "model"
-        return f"{whose} {self.path}"
-
-    @property
-    def acceptable(self) -> bool:
-        """Production's own files are part of its way back."""
-        return self.owner != "production"
 
     def look(self, box: Box) -> Verdict:
         """Every shard is there, readable and whole, and counts itself as the name does."""
