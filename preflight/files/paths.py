@@ -20,7 +20,7 @@ _ALIKE = 0.6
 """How similar a name must be to be shown; the same ending counts for 1."""
 _SWEPT = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - where systemd-tmpfiles or a reboot cleans
 _CACHES = ("/.cache/huggingface/", "/.ollama/models/", "/ollama/models/blobs/")
-_PRIVATE = ("/home/", "/root/", "/media/", "/run/media/")
+_PRIVATE = tuple(f"/{place}/" for place in ("home", "root", "media", "run/media"))
 """Where a link should not lead from anywhere else: places of one person, and disks that come and go."""
 _ALIGNMENT = 32
 _OLD_VERSION = 2

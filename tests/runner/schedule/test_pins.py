@@ -84,7 +84,7 @@ def test_overwriting_is_found_by_the_fingerprint(model: Path, state: Path) -> No
     """A hard link is the same file: what is written in place changes both."""
     made = pins.make(str(model), "job:night", state)
     with model.open("r+b") as file:
-        file.write(b"XXXX")
+        file.write(b"else")
     assert state_of(pinned(made)) is State.FAIL
     assert pins.stands(row(made))["state"] == "changed"
 

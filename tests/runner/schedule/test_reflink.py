@@ -146,7 +146,7 @@ def test_it_survives_deleting_and_even_overwriting(model: Path, room: Path) -> N
     made = made_of(model, pin)
     assert pins.stands(row(made))["said"] == "its file is there"
     with model.open("r+b") as file:
-        file.write(b"XXXX")
+        file.write(b"else")
     assert pins.stands(row(made))["said"] == "the file at its path is not what was pinned now"
     model.unlink()
     assert pin.read_bytes() == content

@@ -157,7 +157,7 @@ def test_a_path_that_a_unit_would_read_otherwise_is_refused(site: Site) -> None:
         place_of(site.config, load_settings(site.config))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="others are refused before")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may write units at all")
 def test_units_for_a_user_who_is_not_there_are_not_written(site: Site) -> None:
     """They would fail to start, one after the other."""
     code, said = site.call("--write", "--user", "nobody-such")
