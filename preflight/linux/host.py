@@ -6,6 +6,7 @@ What may hang is asked through the reading child or a command with a deadline.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
@@ -26,6 +27,8 @@ _UNIT_KEYS = (
 
 _KEPT = ("insufficient permissions", "not seeing messages")  # of journalctl
 _MOST_LINES = 200
+_FIRST_LINE = "Linux version"
+"""What the kernel says first of all, at every boot."""
 
 One = TypeVar("One")
 Row = TypeVar("Row", Text, Held, Terminal)
@@ -105,7 +108,9 @@ class LinuxHost(LinuxFiles):
         own = KernelLog(tuple(answer.get("lines", ())), answer.get("whole", True), fault, said)
         if not fault and own.whole:
             return own
-        argv = ["journalctl", "-k", "-b", "-o", "cat", "--no-pager", "-g", pattern]
+        # a journal that holds nothing of this boot finds nothing either: its first line is the proof
+        either = f"({pattern})|{_FIRST_LINE}"
+        argv = ["journalctl", "-k", "-b", "-o", "cat", "--no-pager", "-g", either]
         ran = probe.run(argv, within=within / 2)
         if any(word in ran.err for word in _KEPT):
             return KernelLog(fault="EACCES", said=ran.last_line) if fault else own
@@ -113,8 +118,11 @@ class LinuxHost(LinuxFiles):
             return KernelLog(fault=TIMEOUT, said=ran.said)
         if ran.code not in (0, 1) or ran.err.strip():  # 1: no line matches
             return own
-        lines = [line for line in ran.out.splitlines() if not line.startswith("-- ")]
-        return KernelLog(tuple(lines[-_MOST_LINES:]))
+        told = [line for line in ran.out.splitlines() if not line.startswith("-- ")]
+        lines = [line for line in told if _FIRST_LINE not in line or re.search(pattern, line)]
+        if any(_FIRST_LINE in line for line in told):
+            return KernelLog(tuple(lines[-_MOST_LINES:]))
+        return KernelLog(max(own.lines, tuple(lines[-_MOST_LINES:]), key=len), whole=False)
 
     def units(self, names: Sequence[str], *, scope: str, within: float) -> tuple[Unit, ...]:
         """What systemd tells of these units, all in one question."""

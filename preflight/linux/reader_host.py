@@ -108,7 +108,10 @@ def kernel_log(asked: Json) -> Json:
     lines: list[str] = []
     whole, first, size = True, True, 0
     try:
-        while size < _LARGEST_LOG:
+        while True:
+            if size >= _LARGEST_LOG:
+                whole = False
+                break
             try:
                 record = os.read(fd, 8192)
             except BlockingIOError:

@@ -142,6 +142,37 @@ def test_the_journal_has_what_the_kernels_buffer_hides(
     assert (log.fault, len(log.lines)) == (fault, lines)
 
 
+@pytest.mark.parametrize(
+    ("body", "lines", "whole"),
+    [
+        ("echo '-- No entries --'; exit 1", (), False),
+        ("echo 'NVRM: Xid 79'", ("NVRM: Xid 79",), False),
+        ("echo 'Linux version 6.1'", (), True),
+        ("echo 'Linux version 6.1'; echo 'NVRM: Xid 79'", ("NVRM: Xid 79",), True),
+    ],
+)
+def test_a_journal_that_does_not_reach_back_to_the_boot_is_not_whole(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    lines: tuple[str, ...],
+    *,
+    whole: bool,
+) -> None:
+    """One that is empty finds nothing, and that must not look like a healthy card."""
+
+    class Overwritten(LinuxBox):
+        def _child(self, verb: str, *, within: float, **more: object) -> dict[str, object]:
+            del verb, within, more
+            return {"lines": [], "whole": False}
+
+    tool(tmp_path, "journalctl", body)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with Overwritten() as box:
+        log = box.kernel_log("NVRM", within=10)
+    assert (log.fault, log.lines, log.whole) == ("", lines, whole)
+
+
 # units
 
 
