@@ -1,5 +1,7 @@
 """Fixtures that tests of several rooms share."""
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,3 +18,14 @@ def night(tmp_path: Path) -> Iterator[Night]:
         yield box
     finally:
         box.close()
+
+
+@pytest.fixture
+def open_room() -> Iterator[Path]:
+    """A directory that every user may enter. Not among pytest's own, which each session closes."""
+    room = Path(tempfile.mkdtemp(prefix="runner-test-", dir="/var/tmp"))
+    room.chmod(0o755)
+    try:
+        yield room
+    finally:
+        shutil.rmtree(room)

@@ -137,12 +137,9 @@ def test_an_access_list_is_read_from_its_bytes() -> None:
 
 
 @pytest.fixture
-def room(tmp_path: Path) -> Path:
+def room(open_room: Path) -> Path:
     """A directory that everybody may enter."""
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.owner() == "root" and not parent.stat().st_mode & 0o001:
-            parent.chmod(0o755)
-    return tmp_path
+    return open_room
 
 
 def test_the_answer_is_what_really_happens(box: LinuxBox, room: Path) -> None:

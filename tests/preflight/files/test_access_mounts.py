@@ -32,12 +32,9 @@ def box() -> Iterator[LinuxBox]:
 
 
 @pytest.fixture
-def models(tmp_path: Path) -> Path:
+def models(open_room: Path) -> Path:
     """A directory that everybody may enter, with one model."""
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.owner() == "root" and not parent.stat().st_mode & 0o001:
-            parent.chmod(0o755)
-    directory = tmp_path / "models"
+    directory = open_room / "models"
     directory.mkdir()
     (directory / "model.gguf").write_bytes(b"GGUF here")
     return directory

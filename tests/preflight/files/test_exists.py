@@ -363,7 +363,7 @@ def test_the_real_box_reads_a_program_it_may_only_run(box: LinuxBox, tmp_path: P
     assert fact.fingerprint == f"{path.stat().st_ino}:10:{path.stat().st_mtime_ns}"
 
 
-def test_what_a_real_user_may_not_see_is_told_apart(tmp_path: Path) -> None:
+def test_what_a_real_user_may_not_see_is_told_apart(open_room: Path) -> None:
     """As the user nobody: a hidden directory is unknown, a locked file is a fail."""
     code = """
 import json, sys
@@ -375,13 +375,10 @@ with LinuxBox() as box:
     checks = [FileExists(path=path, owner=owner) for path in sys.argv[1:] for owner in ("job", "production")]
     print(json.dumps([verdict.to_json() for verdict in look(checks, box).verdicts]))
 """
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.owner() == "root" and not parent.stat().st_mode & 0o001:
-            parent.chmod(0o755)
-    hidden = tmp_path / "hidden"
+    hidden = open_room / "hidden"
     hidden.mkdir(mode=0o700)
     (hidden / "model.gguf").write_bytes(gguf())
-    locked = tmp_path / "locked.gguf"
+    locked = open_room / "locked.gguf"
     locked.write_bytes(gguf())
     locked.chmod(0o600)
     said = look_as_nobody(code, str(hidden / "model.gguf"), str(locked))
