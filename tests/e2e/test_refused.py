@@ -138,22 +138,29 @@ def test_missing_model_is_named(serving: Night) -> None:
     assert str(serving.model) in str(ran.check("file.exists", "fail"))
 
 
+@contextlib.contextmanager
+def asked(port: int, room: Path) -> Iterator[None]:
+    """Somebody waits for an answer that is held back."""
+    ask = f"""
+import httpx
+httpx.post("http://127.0.0.1:{port}/completion", json={{"prompt": "please wait"}})
+"""
+    with subprocess.Popen([sys.executable, "-I", "-c", ask], cwd=room) as client:
+        try:
+            soon(lambda: get(port, "/slots?fail_on_no_slot=1") == 503 or None)
+            yield
+        finally:
+            client.kill()
+
+
 def test_busy_production_is_waited_for_and_then_left_alone(night: Night, tmp_path: Path) -> None:
     """Somebody's long answer is not cut: past idle_within the run is refused."""
     service = night.service("llm", "--hold-request", "please wait", idle_within="500ms")
     night.job()
     night.start()
     before = night.serving()
-    ask = f"""
-import httpx
-httpx.post("http://127.0.0.1:{service["port"]}/completion", json={{"prompt": "please wait"}})
-"""
-    with subprocess.Popen([sys.executable, "-I", "-c", ask], cwd=tmp_path) as client:
-        try:
-            soon(lambda: get(service["port"], "/slots?fail_on_no_slot=1") == 503 or None)
-            ran = night.run()
-        finally:
-            client.kill()
+    with asked(service["port"], tmp_path):
+        ran = night.run()
     assert ran.code == 3, str(ran)
     assert night.serving() == before
 
@@ -166,18 +173,10 @@ def test_what_goes_between_preflight_and_the_stop_is_seen_by_the_gate(
     night.job()
     night.start()
     before = night.serving()
-    ask = f"""
-import httpx
-httpx.post("http://127.0.0.1:{service["port"]}/completion", json={{"prompt": "please wait"}})
-"""
-    with subprocess.Popen([sys.executable, "-I", "-c", ask], cwd=tmp_path) as client:
-        try:
-            soon(lambda: get(service["port"], "/slots?fail_on_no_slot=1") == 503 or None)
-            run = night.begin("run", "night", "--json")
-            soon(lambda: True if _looked(night) else None, within=20)
-            night.model.unlink()
-        finally:
-            client.kill()
+    with asked(service["port"], tmp_path):
+        run = night.begin("run", "night", "--json")
+        soon(lambda: True if _looked(night) else None, within=20)
+        night.model.unlink()
     ran = run.end()
     refused(night, before, ran)
     assert ran.check("file.exists", "fail")
